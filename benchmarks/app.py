@@ -40,7 +40,7 @@ app = typer.Typer(
 
 
 def fail(message: str, code: int = REFUSED) -> NoReturn:
-    """One line on stderr, and the end."""
+    """Print one line on stderr, and exit."""
     typer.echo(f"benchmarks: {' '.join(message.split())}", err=True)
     raise typer.Exit(code)
 
@@ -119,7 +119,7 @@ def run(
     label: Annotated[str | None, typer.Option(help="Name of the agent in tables, instead of its own.")] = None,
     leaderboard: Annotated[bool, typer.Option("--leaderboard", help="Then submit the results.")] = False,
 ) -> None:
-    """Play episodes into a file; the same command goes on where it was stopped."""
+    """Play episodes into a file; the same command resumes it."""
     from benchmarks.reports.report import overview_table
     from benchmarks.runner.results import load
     from benchmarks.runner.session import measure

@@ -13,11 +13,16 @@ from lang_envs.core import oracle
 __all__ = ["Agent", "oracle_agent", "random_agent"]
 
 Agent = Callable[[gym.Env[Any, Any], str, Sequence[str] | None], str]
-"""From the environment (oracles look inside), the observation and the admissible actions (None: any) to a text."""
+"""Function from environment, observation and admissible actions (None: any text) to the text of an action.
+
+Oracles look inside the environment.
+"""
 
 
 def random_agent(rng: np.random.Generator) -> Agent:
-    """Uniform over the admissible actions; where any text is one, a sentence with a random number.
+    """Return an agent that acts uniformly over the admissible actions.
+
+    Where any text is an action, it writes a sentence with a random number.
 
     Args:
         rng: Random generator. `default_rng(seed)` draws the same numbers as an environment reset with that seed: use

@@ -13,7 +13,7 @@ __all__ = ["check_choice", "check_flags", "check_integer", "is_number"]
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a finite real number, numpy's too, and no bool."""
+    """Return whether a value is a finite real number, numpy's included, and not a bool."""
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         return False
     try:
@@ -23,10 +23,10 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def check_integer(name: str, value: object, least: int, most: float = math.inf) -> None:
-    """Raise unless the value is a Python integer in a range, and no bool.
+    """Raise unless the value is a Python integer in a range, and not a bool.
 
     Raises:
-        ValueError: With the range in its message.
+        ValueError: If the value is not an integer in the range.
     """
     if type(value) is not int or not least <= value <= most:
         limits = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
@@ -38,7 +38,7 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     """Raise unless the value is one of the choices, of the same type.
 
     Raises:
-        ValueError: With the choices in its message.
+        ValueError: If the value is not one of the choices.
     """
     choices = list(choices)
     if not any(type(value) is type(choice) and value == choice for choice in choices):
@@ -49,7 +49,7 @@ def check_flags(**flags: object) -> None:
     """Raise unless every value is True or False; a text such as "False" would count as true.
 
     Raises:
-        TypeError: With the name in its message.
+        TypeError: If a value is not a bool.
     """
     for name, flag in flags.items():
         if not isinstance(flag, bool):

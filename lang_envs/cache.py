@@ -1,4 +1,4 @@
-"""Remembers evaluations, in memory and on disk: the same code on the same table gives the same reward.
+"""Cache of evaluations, in memory and on disk: the same code on the same table gives the same reward.
 
 Only the trusted process reads and writes it; code in the sandbox has no way to the file. A cache that cannot be used
 (a full disk, a network file system without locks, a damaged file) costs time, never a result.
@@ -25,7 +25,7 @@ __all__ = ["Cache", "cache_folder", "key_of"]
 
 _MAX_IN_MEMORY = 512
 _MAX_ON_DISK = 20_000
-"""Entries of some 2 kB."""
+"""Maximum number of entries, each of some 2 kB."""
 _EVICT_EVERY = 256
 _BUSY_SECONDS = 2.0
 
@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 
 def cache_folder() -> Path:
-    """Where caches are: `$LANG_ENVS_CACHE`, or `lang_envs` in the user's cache folder."""
+    """Return the folder of the caches: `$LANG_ENVS_CACHE`, or `lang_envs` in the user's cache folder."""
     chosen = os.environ.get("LANG_ENVS_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     try:
@@ -52,7 +52,7 @@ def _of_this_process() -> Path:
 
 
 def key_of(parts: Mapping[str, Any]) -> str:
-    """Digest of everything that an evaluation depends on."""
+    """Return the digest of everything that an evaluation depends on."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -60,7 +60,7 @@ class Cache:
     """A bounded map from digests to JSON objects; the least recently used are forgotten.
 
     Args:
-        folder: Where the file is; None for memory only.
+        folder: Folder of the cache file; None for memory only.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -112,7 +112,7 @@ class Cache:
     def _in_file(self, work: Callable[[sqlite3.Connection], Result]) -> Result | None:
         """Do something in one transaction; None without a usable file.
 
-        It is opened each time (0.2 ms beside an evaluation's 50): a connection must not be carried through a fork.
+        It opens the file each time (0.2 ms beside an evaluation's 50): a connection must not be carried through a fork.
         """
         if self._path is None:
             return None

@@ -55,9 +55,9 @@ class Outcome(NamedTuple):
 
     Attributes:
         reward: Reward of the step, before `invalid_action_reward`.
-        terminated: The task ended by success or failure.
-        truncated: The task's time budget ran out.
-        success: The goal is reached.
+        terminated: Whether the task ended by success or failure.
+        truncated: Whether the task's time limit was reached.
+        success: Whether the goal is reached.
     """
 
     reward: float
@@ -96,15 +96,15 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         tokenizer: `"byte"`, a Hugging Face id or folder, or a `Tokenizer`.
         max_action_length: Largest number of action tokens, end token included.
         max_observation_length: Largest number of characters of an observation.
-        invalid_action_reward: Added to the reward of a step whose text is outside the command set.
+        invalid_action_reward: Reward added to that of a step whose text is outside the command set.
         oracle_info: Put `oracle_action` into `info`: the text an optimal policy would choose now, None after the end.
         shuffle_actions: List the admissible actions in an order that is drawn at every reset, instead of the family's.
         render_mode: One of `metadata["render_modes"]`, or None.
 
     Raises:
-        TokenizerError: For an unknown tokenizer.
-        ValueError: For an unknown render mode, or an `invalid_action_reward` that is no finite number.
-        TypeError: For a flag that is no bool.
+        TokenizerError: If the tokenizer is unknown.
+        ValueError: If the render mode is unknown, or `invalid_action_reward` is not a finite number.
+        TypeError: If a flag is not a bool.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's
@@ -113,9 +113,9 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     max_list_length: int = MAX_LIST_LENGTH
     """Bound on the characters of the JSON list of admissible actions; an environment with longer lists sets its own."""
     renderer: str = ""
-    """Module of the drawings, with `ansi(env)` and `rgb_array(env)`; imported for the first one."""
+    """Module of the drawings, with `ansi(env)` and `rgb_array(env)`; imported with the first drawing."""
     _world: World = None  # type: ignore[assignment]
-    """State of the family; one that keeps it elsewhere overrides `_get_world` and `_set_world`."""
+    """State of the family; a family that keeps it elsewhere overrides `_get_world` and `_set_world`."""
 
     def __init__(
         self,
@@ -174,11 +174,14 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         """Return the family's own fields of `info`, fresh objects.
 
         Args:
-            acted: Whether it describes an action; False at a reset and after the end of an episode.
+            acted: Whether `info` describes an action; False at a reset and after the end of an episode.
         """
 
     def _get_world(self) -> World:
-        """Everything that distinguishes this world from a fresh one, as plain picklable data: `_world` by default."""
+        """Return everything that distinguishes this world from a fresh one, as plain picklable data.
+
+        By default this is `_world`.
+        """
         return self._world
 
     def _set_world(self, world: World) -> None:
@@ -215,7 +218,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         return actions
 
     def _rank(self, text: str) -> bytes:
-        """Place of a text in this episode's order: a keyed hash, so that it needs no list of all texts."""
+        """Return the rank of a text in this episode's order: a keyed hash, so that it needs no list of all texts."""
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=self._order_key or b"").digest()
 
     # ------------------------------------------------------------------ gymnasium's interface
@@ -224,8 +227,8 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         """Start an episode.
 
         Args:
-            seed: Seeds `self.np_random`; same seed and actions, same trajectory.
-            options: For environments that read some in `_restart`; those registered here have none.
+            seed: Seed of `self.np_random`; the same seed and actions give the same trajectory.
+            options: Options that `_restart` reads; the environments registered here have none.
 
         Returns:
             Observation and info.
@@ -246,7 +249,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
         Raises:
             ActionError: If the action's type, shape or range is wrong.
-            ResetNeeded: Before the first reset.
+            ResetNeeded: If it is called before the first reset.
         """
         return self.step_text(self.action_space.decode_finished(action))
 
@@ -258,7 +261,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
         Raises:
             ActionError: If `text` is neither a `str` nor None.
-            ResetNeeded: Before the first reset.
+            ResetNeeded: If it is called before the first reset.
         """
         if text is not None and not isinstance(text, str):
             raise ActionError(f"Expected the action's text as a str; got {type(text).__name__}. Fix: pass a str.")
@@ -308,7 +311,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     # ------------------------------------------------------------------ state
 
     def get_state(self) -> dict[str, Any]:
-        """Everything needed to continue this episode elsewhere, as plain picklable data."""
+        """Return everything needed to continue this episode elsewhere, as plain picklable data."""
         state = {
             "env": self._identity(),
             "last": None if self._last is None else tuple(self._last),
@@ -323,10 +326,10 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `get_state`; an error leaves the environment as it was.
 
-        A state whose entry `digest` was taken out is used as it is: so a program may change one.
+        A state without its entry `digest` is restored unchecked, so that a program may change it.
 
         Raises:
-            StateError: If the state is of another environment, damaged, or no state at all.
+            StateError: If the state belongs to another environment, is damaged, or is not a state.
         """
         before = dict(self.__dict__)
         try:
@@ -381,7 +384,7 @@ def oracle(env: gym.Env[Any, Any]) -> str:
         env: An environment, wrapped or not, after its first reset; every id of `lang_envs` has an oracle.
 
     Raises:
-        LangEnvsError: If it has no method `oracle_action()`.
+        LangEnvsError: If the environment has no method `oracle_action()`.
         NotImplementedError: If it derives from `LangEnv` and its family has no oracle.
     """
     oracle_action = getattr(env.unwrapped, "oracle_action", None)

@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 _BESIDE = Path(__file__).parent.parent / "constraints.txt"
-"""In a checkout; where a wheel was installed, no such file stands beside the packages."""
+"""File that marks a checkout; beside an installed wheel it does not exist."""
 
 
 class LangEnvsError(Exception):
@@ -47,7 +47,7 @@ def install_command(extras: str) -> str:
     """Return the command that adds extras to this installation, a checkout or a wheel.
 
     Args:
-        extras: Their names, with commas between.
+        extras: Names of the extras, with commas between.
     """
     if _BESIDE.is_file():
         return f'pip install -c constraints.txt -e ".[{extras}]"'

@@ -37,12 +37,12 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def lock(file: int) -> None:
-    """Take an open file or folder for this process; the system lets go of it when the process ends, however it ends.
+    """Lock an open file or folder for this process; the system unlocks it when the process ends, however it ends.
 
     Raises:
-        BlockingIOError: If another process has it.
-        OSError: If its file system has no locks.
-        ModuleNotFoundError: Where there are none of this kind, as on Windows.
+        BlockingIOError: If another process holds the lock.
+        OSError: If the file system has no locks.
+        ModuleNotFoundError: If the system has no locks of this kind, as on Windows.
     """
     import fcntl
 

@@ -19,7 +19,7 @@ _NAME = (
 _VALUE = r"(?:(?P<quote>['\"]).*?(?P=quote)|[^\s,;'\"{}\[\]]+)"
 _SECRET = re.compile(rf"(?i)((?<![a-z]){_NAME}['\"]?\s*[=:]\s*|['\"]token['\"]\s*:\s*|(?<![\w-])token=){_VALUE}")
 _ARGUMENT = re.compile(rf"(?is)((?:[\w-]+[=.])*(?:(?:[\w-]*[_-])?{_NAME}|token))=.*")
-"""Of a command; its value may have spaces."""
+"""Pattern of a secret setting in a command; its value may have spaces."""
 _IS_SECRET = re.compile(rf"(?i)(?:^|[._-]){_NAME}$|(?:^|\.)token$")
 
 

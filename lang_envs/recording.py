@@ -32,9 +32,9 @@ class Recording(NamedTuple):
         frames: One uint8 array of shape (height, width, 3) after the reset and one after every action.
         actions: Texts of the actions.
         episode_return: Undiscounted sum of the rewards.
-        terminated: The episode ended by success or failure.
-        truncated: The episode ended since its budget was used up.
-        success: The goal was reached.
+        terminated: Whether the episode ended by success or failure.
+        truncated: Whether the time limit ended the episode.
+        success: Whether the goal was reached.
     """
 
     frames: list[Frame]
@@ -57,14 +57,14 @@ def record_episode(
 
     Args:
         env_id: Gymnasium id, `"module:Id-v0"` for one that a module registers.
-        agent: Who plays.
+        agent: Agent that plays.
         seed: Seed of the reset.
-        max_frames: The recording stops at this number of frames, whether or not the episode is over.
+        max_frames: Maximum number of frames; the recording stops there, whether or not the episode is over.
         kwargs: Arguments for `gym.make`.
 
     Raises:
         LangEnvsError: If the environment does not draw images.
-        TypeError: If its actions are not token sequences.
+        TypeError: If the actions are not token sequences.
         ValueError: If `max_frames` is not positive.
     """
     if max_frames < 1:
@@ -124,14 +124,14 @@ def record_gif(
     max_frames: int = 60,
     **kwargs: Any,
 ) -> Recording:
-    """`record_episode`, written to `path` as an animated GIF; a reader never sees half a file.
+    """Record an episode as an animated GIF; a reader never sees half a file.
 
     Args:
         env_id: Gymnasium id, `"module:Id-v0"` for one that a module registers.
-        agent: Who plays.
-        path: The file; missing folders are made.
+        agent: Agent that plays.
+        path: Path of the file; missing folders are created.
         seed: Seed of the reset.
-        max_frames: Largest number of frames.
+        max_frames: Maximum number of frames.
         kwargs: Arguments for `gym.make`.
     """
     recording = record_episode(env_id, agent, seed=seed, max_frames=max_frames, **kwargs)

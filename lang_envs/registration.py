@@ -21,9 +21,9 @@ class EnvRow:
         id: Gymnasium id.
         entry_point: `"module:Class"`; imported at the first `gym.make`.
         kwargs: Arguments that make this task out of its family.
-        summary: One line for lists.
-        trial: Further arguments that make it on any machine, for an environment whose table has to be fetched or is
-            the user's; used by tests.
+        summary: Description in one line, for lists.
+        trial: Further arguments that let it be made on any machine, for an environment whose table has to be fetched or
+            is the user's; used by tests.
     """
 
     id: str
@@ -127,7 +127,7 @@ ENV_ROWS: tuple[EnvRow, ...] = (
         {"sign": "both", "horizon": 4},
     ),
 )
-"""Every id."""
+"""All registered ids."""
 
 TRAINING_IDS: tuple[str, ...] = (
     "Overcooked-TomatoSalad-v0",
@@ -135,7 +135,7 @@ TRAINING_IDS: tuple[str, ...] = (
     "VirtualHome-FoodPreparation-v0",
     "VirtualHome-Entertainment-v0",
 )
-"""The published tasks that agents, and the pocket model, are trained on."""
+"""Published tasks that agents, and the pocket model, are trained on."""
 
 UNSEEN_IDS: tuple[str, ...] = tuple(
     f"VirtualHome-{name}-v0"

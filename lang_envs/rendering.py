@@ -203,9 +203,9 @@ def sprite(name: str, size: int, box: tuple[int, int] = (64, 64)) -> Image.Image
     """Return a drawing with a transparent ground; treat it as constant.
 
     Args:
-        name: Name of a row.
+        name: Name of the drawing.
         size: Width in pixels; the height follows from the box.
-        box: Width and height that the drawing's numbers are about.
+        box: Width and height of the box that the drawing's numbers refer to.
     """
     canvas = Image.new("RGBA", (_OVERSAMPLING * size, _OVERSAMPLING * size * box[1] // box[0]))
     for shape in _SHAPES[name].split(";"):
@@ -267,7 +267,7 @@ def tag(text: str, ground: str, room: int = 160) -> Image.Image:
 
 
 def fitted(text: str, size: int, room: int) -> str:
-    """As much of a line as is at most `room` pixels wide."""
+    """Return as much of a line as is at most `room` pixels wide."""
     text = text[: room // 3 + 1]  # no printable letter is narrower than 3 pixels
     length = font(size).getlength
     if length(text) <= room:
@@ -292,8 +292,8 @@ def last_action(env: LangEnv[Any], n_elapsed: int) -> str:
     """Return the last action of an environment as one line.
 
     Args:
-        env: The environment.
-        n_elapsed: Time that has passed in the episode.
+        env: Environment of the action.
+        n_elapsed: Units of time that have passed in the episode.
     """
     if env.last_action is None:
         return "(unfinished sentence)" if n_elapsed else "(none yet)"
@@ -302,6 +302,6 @@ def last_action(env: LangEnv[Any], n_elapsed: int) -> str:
 
 
 def score(env: LangEnv[Any], clock: str, n_elapsed: int, limit: int) -> str:
-    """Clock and return of the episode, as one line."""
+    """Return clock and return of the episode, as one line."""
     rounded = round(env.episode_return, 3) + 0.0  # + 0.0: no "-0.000"
     return f"{clock} {n_elapsed} / {limit}    Return {rounded:+.3f}"

@@ -46,8 +46,8 @@ class TextObservation(str):
     the arrays of SB3's vector environments; Gymnasium's shared memory holds the text alone.
 
     Args:
-        text: The text.
-        admissible_actions: The texts listed as possible now; None where any text is an action.
+        text: Text of the observation.
+        admissible_actions: Texts listed as possible now; None where any text is an action.
     """
 
     __slots__ = ("admissible_actions",)
@@ -112,17 +112,17 @@ class TextSpace(Text):
         return "".join(_SAMPLE_CHARACTERS[pick] for pick in picks)
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a `str` (or a 0-d array of one) of at most `max_length` code points."""
+        """Return whether `x` is a `str` (or a 0-d array of one) of at most `max_length` code points."""
         if isinstance(x, np.ndarray) and x.shape == ():
             x = x.item()
         return isinstance(x, str) and len(x) <= self.max_length
 
     def __repr__(self) -> str:
-        """`TextSpace(max_length)`."""
+        """Return `TextSpace(max_length)`."""
         return f"TextSpace({self.max_length})"
 
     def __eq__(self, other: object) -> bool:
-        """Equal when the bounds are equal."""
+        """Return whether the bounds are equal."""
         return isinstance(other, TextSpace) and self.max_length == other.max_length
 
     __hash__ = None  # type: ignore[assignment]  # mutable (holds a random generator), like every gymnasium space
@@ -163,7 +163,7 @@ class TokenSequence(MultiDiscrete):
         super().__init__(np.full(self.max_length, self.vocab_size, dtype=np.int64), seed=seed)
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """Token array of `text`.
+        """Encode `text` as a token array.
 
         Args:
             text: Any string whose tokens, with the end token, fit `max_length`.
@@ -173,7 +173,7 @@ class TokenSequence(MultiDiscrete):
 
         Raises:
             ActionError: If `text` is not a `str`.
-            EncodingError: If it is too long, or the tokenizer would turn it into another text.
+            EncodingError: If `text` is too long, or the tokenizer would turn it into another text.
         """
         if not isinstance(text, str):
             raise ActionError(f"Expected a str to encode; got {type(text).__name__}. Fix: pass the action's text.")
@@ -190,19 +190,19 @@ class TokenSequence(MultiDiscrete):
         return array
 
     def decode(self, tokens: NDArray[np.integer[Any]] | Sequence[int]) -> str:
-        """Text of a token array, up to its first end or padding token.
+        """Decode a token array, up to its first end or padding token.
 
         Raises:
-            ActionError: On a wrong dtype, shape or token id.
+            ActionError: If dtype, shape or a token id is wrong.
         """
         ids = self._checked_ids(tokens)
         return self.tokenizer.decode(ids[: self._text_length(ids)])
 
     def decode_finished(self, tokens: NDArray[np.integer[Any]] | Sequence[int]) -> str | None:
-        """Text of a token array, or None where the sentence is unfinished (cut by `max_length`).
+        """Decode a token array; return None where the sentence is unfinished (cut by `max_length`).
 
         Raises:
-            ActionError: On a wrong dtype, shape or token id.
+            ActionError: If dtype, shape or a token id is wrong.
         """
         ids = self._checked_ids(tokens)
         length = self._text_length(ids)
@@ -214,7 +214,7 @@ class TokenSequence(MultiDiscrete):
         return np.full(self.max_length, filler, dtype=np.int64)
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is an integer array of the right shape with ids of the vocabulary."""
+        """Return whether `x` is an integer array of the right shape with ids of the vocabulary."""
         try:
             self._checked_ids(x)
         except ActionError:
@@ -256,11 +256,11 @@ class TokenSequence(MultiDiscrete):
         self.start = np.zeros(self.max_length, dtype=np.int64)
 
     def __repr__(self) -> str:
-        """`TokenSequence(tokenizer, max_length=...)`."""
+        """Return `TokenSequence(tokenizer, max_length=...)`."""
         return f"TokenSequence({self.tokenizer!r}, max_length={self.max_length})"
 
     def __eq__(self, other: object) -> bool:
-        """Equal when tokenizer spec and length are equal."""
+        """Return whether tokenizer spec and length are equal."""
         return (
             isinstance(other, TokenSequence)
             and self.tokenizer == other.tokenizer
@@ -271,7 +271,7 @@ class TokenSequence(MultiDiscrete):
 
 
 def _encode_checked(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
-    """Token ids of a text that survive the way back."""
+    """Encode a text as token ids that decode to the same text."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -288,7 +288,7 @@ def _encode_checked(tokenizer: Tokenizer, text: str) -> tuple[int, ...]:
 
 _CACHED_LENGTH = 256
 _encode_cached = lru_cache(maxsize=4096)(_encode_checked)
-"""Admissible phrases repeat; long texts do not, and would only fill memory."""
+"""Cache for short texts: admissible phrases repeat; long texts do not, and would only fill memory."""
 
 
 class _SharedTexts(Sequence[str]):

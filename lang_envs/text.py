@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 __all__ = ["MAX_NAME", "listed", "nearest", "printable", "shown"]
 
 MAX_NAME = 60
-"""Characters of a foreign name that go into a prompt or a message."""
+"""Maximum number of characters of a foreign name in a prompt or a message."""
 _MAX_LISTED = 20
 _MAX_KNOWN = 40
 
@@ -17,10 +17,10 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) ->
     """Suggest known names for an unknown one.
 
     Args:
-        word: The unknown name; its case does not matter.
-        known: The known names.
-        otherwise: Returned if none is similar; by default a sentence that lists the known names.
-        n: Largest number of suggestions.
+        word: Unknown name; its case does not matter.
+        known: Known names.
+        otherwise: Text to return if none is similar; by default a sentence that lists the known names.
+        n: Maximum number of suggestions.
     """
     names = {str(one).casefold(): str(one) for one in known}
     near = [names[match] for match in difflib.get_close_matches(str(word).casefold(), names, n=n, cutoff=0.5)]

@@ -21,7 +21,7 @@ class Tokenizer(Protocol):
     """Interface of a tokenizer for an action space. Implementations are hashable and pickle small."""
 
     def __hash__(self) -> int:
-        """Specs are hashable: they key caches."""
+        """Return the hash of the spec; specs key caches."""
 
     @property
     def vocab_size(self) -> int:
@@ -36,10 +36,10 @@ class Tokenizer(Protocol):
         """Id that ends a sentence."""
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`, without end or padding."""
+        """Encode `text` as token ids, without end or padding."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of token ids that hold neither end nor padding."""
+        """Decode token ids that hold neither end nor padding."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +66,11 @@ class ByteTokenizer:
         return 257
 
     def encode(self, text: str) -> list[int]:
-        """UTF-8 bytes of `text`; a lone surrogate (not valid Unicode) becomes `?`."""
+        """Encode `text` as UTF-8 bytes; a lone surrogate (not valid Unicode) becomes `?`."""
         return list(text.encode("utf-8", errors="replace"))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of byte ids."""
+        """Decode byte ids."""
         return bytes(tokens).decode("utf-8", errors="replace")
 
 
@@ -108,7 +108,7 @@ class HuggingFaceTokenizer:
         return [int(t) for t in tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of `tokens`, spaces as they are; special tokens show as their text, so they never vanish."""
+        """Decode `tokens`, spaces unchanged; special tokens show as their text, so they never vanish."""
         return str(_load_hugging_face(self).decode(list(tokens), clean_up_tokenization_spaces=False))
 
 
@@ -144,7 +144,7 @@ def resolve_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
         tokenizer: `"byte"`, a Hugging Face id or folder, or a `Tokenizer`.
 
     Raises:
-        TokenizerError: For anything else, or where the named tokenizer cannot be loaded.
+        TokenizerError: If it is anything else, or the named tokenizer cannot be loaded.
     """
     if isinstance(tokenizer, str):
         if tokenizer == "byte":

@@ -51,15 +51,15 @@ class ObservationError(PoadError, ValueError):
 
 
 class PresetError(PoadError, ValueError):
-    """A preset or an argument that does not exist, or that would have no effect."""
+    """A preset or an argument that does not exist, or would have no effect."""
 
 
 class RankError(PoadError, RuntimeError):
-    """Processes of one training that do not go on together."""
+    """Processes of one training that do not continue together."""
 
 
 class LostRankError(RankError):
-    """A rank that was killed or has stopped: the training can go on from its last checkpoint."""
+    """A rank that was killed or has stopped: the training can resume from its last checkpoint."""
 
 
 class UndefinedAdvantageError(PoadError, ValueError):

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 __all__ = ["ALGORITHMS", "MERGED", "PRESETS", "Preset"]
 
 MERGED = "policy_kwargs"
-"""The argument that is itself arguments: given ones are laid over those of a preset."""
+"""Argument whose value is merged: given keys replace those of a preset."""
 
 ALGORITHMS = (
     *("POAD", "NTPO", "TWOSOME", "ARCHER", "GLAM"),
     *("TurnPPO", "BiLevelPPO", "GRPO", "DrGRPO", "RLOO", "GiGPO", "REINFORCEPlusPlus", "ReBN"),
 )
-"""The algorithms of this package, by name."""
+"""Names of the on-policy algorithms of this package."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Preset:
     """Settings of several methods for one family of environments.
 
     Attributes:
-        summary: Where they come from, one line.
+        summary: Source of the settings, in one line.
         note: Caveats.
-        n_envs: Environments that step together.
-        minibatches: Of a rollout, by algorithm; the batch size follows.
+        n_envs: Number of environments that step together.
+        minibatches: Number of minibatches in a rollout, by algorithm; the batch size follows.
         methods: Constructor arguments, by algorithm.
     """
 
@@ -74,7 +74,7 @@ _LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj
 _CANDIDATES = {"action_sampling": "candidates", "candidate_normalization": "word"}
 _FREE = {"action_sampling": "free", "max_new_tokens": 128}
 _TOKEN_CREDIT = {"gae_lambda_token": 0.95}
-"""As in the public code; the default, 1, lets the first of many tokens hear of the reward."""
+"""Token lambda of the public code; with the default, 1, the reward reaches the first of many tokens."""
 
 _RATES = (
     "The learning rates belong to a 7-billion-parameter model whose LoRA weights and Adam state are pure fp16, where "
@@ -92,10 +92,10 @@ def _published(task: str, source: str, *, n_steps: int, acting: Mapping[str, Map
     """Return a preset of published numbers.
 
     Args:
-        task: Key of the tables.
-        source: Where the settings come from.
-        n_steps: Steps of each environment in a rollout.
-        acting: How each algorithm acts and gives credit.
+        task: Key of the task in the tables.
+        source: Source of the settings.
+        n_steps: Number of steps of each environment in a rollout.
+        acting: Arguments for action sampling and credit, by algorithm.
         note: Caveats.
     """
     rows = _PUBLISHED[task]
@@ -122,7 +122,7 @@ def _published(task: str, source: str, *, n_steps: int, acting: Mapping[str, Map
 
 
 def _listed(*, paper_mode: bool) -> dict[str, dict[str, Any]]:
-    """How the methods act where actions are listed."""
+    """Return the arguments for acting where actions are listed, by method."""
     token = {**_CANDIDATES, **_TOKEN_CREDIT, **({"paper_mode": True} if paper_mode else {})}
     return {"POAD": token, "NTPO": token, "TWOSOME": _CANDIDATES}
 

@@ -12,7 +12,7 @@ from benchmarks.agents.base import AgentError
 
 
 def hints_of(target: Callable[..., object]) -> dict[str, Any]:
-    """Annotations of the parameters of a callable; `Any` where there is none."""
+    """Return the annotations of the parameters of a callable; `Any` where there is none."""
     try:
         signature = inspect.signature(target, eval_str=True)
     except Exception:  # an annotation may be any expression, with names imported for type checkers only
@@ -26,7 +26,7 @@ def check_settings(
     """Refuse settings that are not known (None for any), and values of the wrong type.
 
     Raises:
-        AgentError: For the first of them.
+        AgentError: For the first unknown or ill-typed setting.
     """
     known = None if known is None else list(known)
     for setting, value in settings.items():
@@ -42,7 +42,7 @@ def check_settings(
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value has a type, as far as plain types go; a whole number will do for a float."""
+    """Return whether a value has a type, as far as plain types go; an integer is accepted as a float."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
     kinds_of = [typing.get_origin(one) or one for one in (typing.get_args(hint) if is_union else (hint,))]
     if Any in kinds_of or not all(isinstance(one, type) for one in kinds_of):  # not checkable here

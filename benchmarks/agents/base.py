@@ -1,4 +1,4 @@
-"""The agent protocol: observations in, decisions out, with their costs."""
+"""The agent protocol: observations in, actions out, with their costs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ JSON: TypeAlias = "str | int | float | bool | Sequence[JSON] | Mapping[str, JSON
 
 
 class AgentError(LangEnvsError, ValueError):
-    """An agent that cannot be made as asked, or cannot go on."""
+    """An agent that cannot be made as requested, or cannot continue."""
 
 
 class Usage(NamedTuple):
-    """Cost of a decision; sums with `+`.
+    """Cost of an action; sums with `+`.
 
     Attributes:
         requests: Requests to a server that were answered.
         prompt_tokens: Tokens read.
         completion_tokens: Tokens written.
-        cost: In the currency of the prices given.
+        cost: Price of the request, in the currency of the given prices.
     """
 
     requests: int = 0
@@ -41,12 +41,12 @@ class Usage(NamedTuple):
 
 
 class TokenCredit(NamedTuple):
-    """Per token of an action; all of equal length, or empty where an agent does not know.
+    """Token credit of an action; all fields of equal length, or empty where an agent does not know them.
 
     Attributes:
         tokens: Texts of the tokens; together they are the action and its end token.
-        log_probs: Of each token among those that were possible there, given the tokens before it.
-        values: The critic's values before each token.
+        log_probs: Log-probability of each token among those possible there, given the tokens before it.
+        values: Value that the critic gives before each token.
     """
 
     tokens: tuple[str, ...]
@@ -58,9 +58,9 @@ class Decision(NamedTuple):
     """An action of an agent.
 
     Attributes:
-        text: The action.
-        usage: Its cost.
-        credit: Per token of the action, from agents that have it.
+        text: Text of the action.
+        usage: Cost of the action.
+        credit: Credit of each token of the action, from agents that have it.
         note: Remark for the record: the thought before an action, the reply that held it.
     """
 
@@ -74,11 +74,12 @@ class Agent(ABC):
     """Plays episodes, one at a time.
 
     Attributes:
-        name: For tables, such as "openai:gpt-x".
+        name: Name in tables, such as "openai:gpt-x".
         settings: Everything that identifies the agent in a results line: model, temperature, template, checksum of a
             checkpoint. No secrets.
         incidental: Names of settings without effect on its actions, such as a timeout: a resumed run may change them.
-        records_steps: Whether its steps are recorded; set before each episode. If not, no one reads `Decision.credit`.
+        records_steps: Whether the agent's steps are recorded; set before each episode. If not, no one reads
+            `Decision.credit`.
     """
 
     name: str
@@ -91,8 +92,8 @@ class Agent(ABC):
         """Start a new episode; the environment has been reset.
 
         Args:
-            env: The environment, unwrapped. Oracles look inside; honest agents do not.
-            seed: Seeds all randomness of the agent in the episode, independent of earlier episodes.
+            env: The unwrapped environment. Oracles look inside; honest agents do not.
+            seed: Seed of all randomness of the agent in the episode, independent of earlier episodes.
         """
 
     @abstractmethod
@@ -100,8 +101,8 @@ class Agent(ABC):
         """Choose an action.
 
         Args:
-            observation: The observation.
-            info: Its info: `info["admissible_actions"]` is a `list[str]`, or None where any text is an action.
+            observation: Current observation.
+            info: Info with `info["admissible_actions"]`: a `list[str]`, or None where any text is an action.
         """
 
     def observe(  # noqa: B027
@@ -113,15 +114,15 @@ class Agent(ABC):
         truncated: bool,
         info: Mapping[str, Any],
     ) -> None:
-        """Take in the outcome of a decision; called after every step.
+        """Take in the outcome of an action; called after every step.
 
         Args:
             decision: Result of `act`.
-            observation: The new observation.
-            reward: Of the step.
-            terminated: The episode ended by success or failure.
-            truncated: Its time is up.
-            info: Of the step.
+            observation: Observation after the action.
+            reward: Reward of the step.
+            terminated: Whether the episode ended by success or failure.
+            truncated: Whether the time limit ended the episode.
+            info: Info of the step.
         """
 
     def step_fields(self) -> Mapping[str, JSON]:
@@ -137,8 +138,8 @@ class Agent(ABC):
         Called after `observe`, where steps are recorded.
 
         Args:
-            observation: The last observation.
-            info: Its info.
+            observation: Last observation of the episode.
+            info: Info of the last observation.
         """
         return None
 

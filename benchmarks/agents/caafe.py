@@ -65,7 +65,7 @@ The task, as it is told to those who write everything:
 Write {_FUNCTION} with other features that the classifier lacks. Answer with the function alone, in a Python block."""
 _REMARK = re.compile(r"^# Attempt \d+ of \d+: (.*)$", re.MULTILINE)
 _SHOWN = 20
-"""Latest attempts that the model is reminded of."""
+"""Number of latest attempts that the prompt shows."""
 
 
 class Features(NamedTuple):
@@ -73,7 +73,7 @@ class Features(NamedTuple):
 
     Attributes:
         code: A function body over `x` that returns new columns.
-        verdict: Its outcome, one line.
+        verdict: Outcome of the features, one line.
     """
 
     code: str
@@ -89,10 +89,10 @@ class CaafeAgent(Agent):
     classifier alone. After a reply without usable code the writer is called again; such a reply is no attempt.
 
     Args:
-        writer: Who writes the features.
+        writer: Agent that writes the features.
         classifier: Key of `CLASSIFIERS`.
-        min_gain: By how much features must raise the score to be kept.
-        replies: Most calls of the writer for one attempt; after that the features kept so far go alone.
+        min_gain: Gain in score that features must exceed to be kept.
+        replies: Most calls of the writer for an attempt; after that, only the features kept so far are used.
 
     Raises:
         AgentError: If the writer does not write texts, or an argument is out of range.
@@ -124,7 +124,7 @@ class CaafeAgent(Agent):
         """See `Agent.begin`.
 
         Raises:
-            AgentError: On another environment than DataSciCoding.
+            AgentError: If the environment is not DataSciCoding.
         """
         from lang_envs.envs.datascicoding.env import DataSciCodingEnv
 

@@ -61,7 +61,7 @@ def agent_of(target: object, name: str, settings: Mapping[str, Any]) -> Agent:
     episode fixes.
 
     Raises:
-        AgentError: If it is none of these, or has no such setting.
+        AgentError: If the object is none of these, or has no such setting.
     """
     if isinstance(target, Agent):
         check_settings(name, settings, [], {})
@@ -108,7 +108,7 @@ def _described(agent: Agent, name: str, settings: Mapping[str, Any], source: obj
     """Complete the name and settings of a user's own agent.
 
     Raises:
-        AgentError: If its settings cannot be written down, and read as the same again.
+        AgentError: If the settings cannot be written as JSON.
     """
     agent.name = getattr(agent, "name", name)
     if not isinstance(agent.name, str):
@@ -125,7 +125,7 @@ def _described(agent: Agent, name: str, settings: Mapping[str, Any], source: obj
 
 
 def _arguments(target: Callable[..., object]) -> tuple[int, set[str]]:
-    """How many positional arguments a callable needs, and the names of its keyword-only ones."""
+    """Return the number of positional arguments that a callable needs, and the names of its keyword-only ones."""
     try:
         parameters = inspect.signature(target).parameters.values()
     except ValueError:  # some built-in functions have no signature

@@ -20,9 +20,9 @@ class FunctionAgent(Agent):
     """A function of `lang_envs.agents`, made again for every episode.
 
     Args:
-        name: For tables.
-        make: From the seed of an episode to the function.
-        settings: Values that identify it.
+        name: Name in tables.
+        make: Function from the seed of an episode to the agent's function.
+        settings: Values that identify the agent.
     """
 
     def __init__(self, name: str, make: Callable[[int], EnvFunction], settings: Mapping[str, JSON]) -> None:
@@ -38,7 +38,7 @@ class FunctionAgent(Agent):
 
 
 def random() -> Agent:
-    """Uniform over the admissible actions; see `lang_envs.agents.random_agent`."""
+    """Return an agent that acts uniformly over the admissible actions; see `lang_envs.agents.random_agent`."""
     return FunctionAgent("random", lambda seed: random_agent(np.random.default_rng((seed, 1))), {})
 
 
@@ -58,7 +58,7 @@ class _CoderAgent(FunctionAgent):
 
 
 def coder(*, spoiled: float = 0.5) -> Agent:
-    """`RandomCoder`: random scikit-learn code, often wrong, on DataSciCoding.
+    """Return a `RandomCoder`: random scikit-learn code, often wrong, on DataSciCoding.
 
     Args:
         spoiled: Share of new bodies that get a mistake.
@@ -80,9 +80,9 @@ class ScriptedAgent(Agent):
     """Says given actions, one after the other, in every episode.
 
     Args:
-        name: For tables.
-        actions: Its actions.
-        settings: Values that identify it.
+        name: Name in tables.
+        actions: Actions of every episode, in order.
+        settings: Values that identify the agent.
     """
 
     def __init__(self, name: str, actions: list[str], settings: Mapping[str, JSON]) -> None:
@@ -115,11 +115,11 @@ def scripted(file: str, *, episode: int = 0) -> Agent:
     Actions of several lines need JSON.
 
     Args:
-        file: The file; JSON lines if it is called `.jsonl`.
+        file: Path of the file; read as JSON lines if it ends in `.jsonl`.
         episode: Index among several recorded episodes, from 0.
 
     Raises:
-        AgentError: If it cannot be read, or has no such episode.
+        AgentError: If the file cannot be read, or has no such episode.
     """
     path = Path(file)
     try:

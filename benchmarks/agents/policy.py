@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 _REMEMBERED = 4_096
-"""Actions in their situations whose values are kept: small tasks come back to the same ones."""
+"""Number of actions (with their prompts) whose values are kept; small tasks revisit the same ones."""
 _ZERO_SHOT = ("candidates", "trie", "free")
 
 
@@ -31,12 +31,12 @@ class PolicyAgent(Agent):
     """An `LLMPolicy`, as it was trained to act.
 
     Args:
-        name: For tables.
-        policy: The policy.
-        settings: Values that identify it.
-        deterministic: The most probable action instead of a sample.
-        whole_values: Whether the critic knows whole actions only: then every token of one has the value before it.
-        writer: How it acts without a list of actions; None for the policy's own way.
+        name: Name in tables.
+        policy: Policy that acts.
+        settings: Values that identify the agent.
+        deterministic: Whether to choose the most probable action instead of sampling.
+        whole_values: Whether the critic values whole actions only; every token then has the value before the action.
+        writer: Action distribution where actions are not listed; None for the policy's own.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class PolicyAgent(Agent):
         return Usage(0, len(chosen.path.prompt), len(chosen.path.action))
 
     def _read_path(self, path: TokenPath) -> tuple[tuple[str, ...], tuple[float, ...]]:
-        """Text of each token of an action, and value before it."""
+        """Return the text of each token of an action, and the value before it."""
         from poad_sb3.common.generations import token_texts
 
         return tuple(token_texts(self.policy.lm.tokenizer, path.prompt, path.action)), self._values(path)
@@ -150,12 +150,12 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
     with listed actions is matched as any text is; see `TextAgent`.
 
     Args:
-        name: For tables.
-        policy: A fresh policy around it; it ranks or writes.
-        settings: Values that identify it.
-        writer: How it writes.
-        ranks: Whether it ranks where there is a list.
-        deterministic: The most probable action, or tokens, instead of a sample.
+        name: Name in tables.
+        policy: Untrained policy around the language model; it ranks or writes.
+        settings: Values that identify the agent.
+        writer: Action distribution for free text.
+        ranks: Whether to rank the admissible actions where they are listed.
+        deterministic: Whether to choose the most probable action, or tokens, instead of sampling.
     """
 
     def __init__(
@@ -205,15 +205,15 @@ def checkpoint(
     """Return a saved POAD, NTPO, TWOSOME, GLAM, ARCHER or BADQ: a checkpoint, or the folder of a run.
 
     Args:
-        path: Of either.
-        deterministic: The most probable action instead of a sample.
+        path: Path of the checkpoint or run folder.
+        deterministic: Whether to choose the most probable action instead of sampling.
         device: Torch device, or `"auto"`.
-        model: Where the base model is now, if it has moved.
-        revision: Of it, likewise.
+        model: Present location of the base model, if it has moved.
+        revision: Revision of the base model there, if it has moved.
 
     Raises:
-        AgentError: Without a path.
-        PoadError: If it cannot be loaded.
+        AgentError: If the path is empty.
+        PoadError: If the checkpoint cannot be loaded.
     """
     from poad_sb3.runs.loading import find_checkpoint, load_checkpoint
 
@@ -252,9 +252,9 @@ def untrained(
 
     Args:
         model: `"pocket"`, `"pocket-char"`, `"pocket-coder"`, a folder, or an id of the Hugging Face hub.
-        acting: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.distributions.ActionSampling`; where
-            without a list it writes freely in any case.
-        deterministic: The most probable action instead of a sample.
+        acting: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.distributions.ActionSampling`. Where actions are not
+            listed, the model always writes freely.
+        deterministic: Whether to choose the most probable action instead of sampling.
         prompt: See `LLMPolicy`.
         dtype: See `LLMPolicy`.
         quantization: See `LLMPolicy`.
@@ -263,7 +263,7 @@ def untrained(
 
     Raises:
         PoadError: If the model cannot be loaded.
-        ValueError: For an unknown way to act.
+        ValueError: If `acting` is unknown.
     """
     model = model or "pocket"
     of_model = {"model": model, "revision": revision, "dtype": dtype, "quantization": quantization, "prompt": prompt}
@@ -294,16 +294,16 @@ def zero_shot(
 
     Args:
         model: `"pocket"`, a folder, or an id of the Hugging Face hub.
-        acting: Where actions are listed: `"candidates"` ranks them whole, `"trie"` chooses among them token by token,
-            `"free"` writes.
-        normalization: Divisor of log-probabilities with `"candidates"`: `"token"` or `"word"` (their number), `"sum"`
-            (1: not by length).
-        deterministic: The most probable action, or tokens, instead of a sample.
-        temperature: Of sampled writing, as are the next two.
+        acting: Action distribution where actions are listed: `"candidates"` ranks them whole, `"trie"` chooses among
+            them token by token, `"free"` writes.
+        normalization: Divisor of log-probabilities with `"candidates"`: `"token"` or `"word"` (number of tokens or of
+            words), `"sum"` (1: not normalized by length).
+        deterministic: Whether to choose the most probable action, or tokens, instead of sampling.
+        temperature: Sampling temperature; like `top_k` and `top_p`, for `deterministic=False` only.
         top_k: See `SamplingSettings`.
         top_p: See `SamplingSettings`.
-        max_new_tokens: Of a written action.
-        stop: Texts that end it.
+        max_new_tokens: Maximum number of tokens of a written action.
+        stop: Texts that end a written action.
         prompt: See `LLMPolicy`.
         dtype: See `LLMPolicy`.
         quantization: See `LLMPolicy`.
@@ -312,7 +312,7 @@ def zero_shot(
         device: Torch device, or `"auto"`.
 
     Raises:
-        AgentError: Without a model, or for an unknown way to act.
+        AgentError: If there is no model, or `acting` is unknown.
         PoadError: If the model cannot be loaded.
     """
     if not model:

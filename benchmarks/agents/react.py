@@ -31,7 +31,7 @@ class Step(NamedTuple):
     action: str
 
     def __str__(self) -> str:
-        """As the agent reads it again."""
+        """Format the step as the prompt shows it."""
         thought = f"Thought: {self.thought}\n" if self.thought else ""
         return f"Observation: {self.observation}\n{thought}Action: {self.action}"
 
@@ -44,12 +44,12 @@ class ReactAgent(Agent):
     action. Any other agent acts on the longer text as on an observation.
 
     Args:
-        inner: Who answers.
-        budget: Characters of the steps that are shown; the oldest are left out first.
-        instructions: The first words to an agent that writes texts.
+        inner: Agent that answers.
+        budget: Maximum number of characters of the steps that are shown; the oldest are left out first.
+        instructions: Beginning of the prompt for an agent that writes texts.
 
     Raises:
-        AgentError: For a budget below 0, or an inner agent whose prompts show more than the text.
+        AgentError: If the budget is below 0, or the inner agent's prompts show more than the text.
     """
 
     def __init__(self, inner: Agent, *, budget: int = 4_000, instructions: str = INSTRUCTIONS) -> None:

@@ -26,7 +26,7 @@ class Kind(NamedTuple):
             has one, and its settings as keyword-only arguments.
         argument: Text behind the colon; empty for none, in brackets if it may be left out. `SPEC` is another agent,
             passed to the factory as an object; settings unknown to the kind are those of that agent.
-        help: One line.
+        help: Description in one line.
         extra: Extra with the packages that it needs; empty for none.
         packages: Packages of the extra.
     """
@@ -63,7 +63,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kinds() -> dict[str, Kind]:
-    """All kinds by name, those of other packages too; ours win where names are equal."""
+    """Return all kinds by name, including those of other packages; ours win where names are equal."""
     others = {
         one.name: Kind(one.value, "[ARGUMENT]", f"of {one.dist.name if one.dist else 'another package'}")
         for one in entry_points(group=ENTRY_POINTS)

@@ -21,31 +21,31 @@ _NO_KEY = "none"
 _PER_PRICE = 1_000_000
 _ACCOUNT = re.compile(r"\b(basic|bearer)\s+\S+", re.IGNORECASE)
 _MOST_DECISIONS = 1_000
-"""Of an episode, before their seeds are those of the next."""
+"""Maximum number of requests of an episode; more would reuse the seeds of the next episode."""
 
 
 class ServedAgent(TextAgent):
-    """A model behind a server, asked for one chat completion a decision by the `openai` client.
+    """A model behind a server that answers one chat completion for each action, by the `openai` client.
 
     Failed requests (429, 5xx, timeouts, broken connections) are repeated by the client, with growing pauses or as the
     server demands. Agents share no state: for several episodes at once make an agent for each thread.
 
     Args:
-        model: As the server calls it.
-        base_url: Of the server, such as `http://127.0.0.1:8000/v1`; OpenAI's, or `OPENAI_BASE_URL`, if None.
+        model: Name of the model on the server.
+        base_url: Base URL of the server, such as `http://127.0.0.1:8000/v1`; `OPENAI_BASE_URL` or OpenAI's own if None.
         api_key_env: Environment variable that holds the key. A server of one's own may need none.
-        temperature: Of sampling; None for the server's own, as some models require.
-        max_tokens: Of an answer; None for the server's own limit.
-        send_seed: Whether requests carry a seed that follows from the episode's. Few servers promise more than to try.
-        system: The system message; empty for none.
-        timeout: Seconds that the server may be silent; an answer that drips takes longer.
-        retries: How often a failed request is repeated.
-        price_in: Of a million tokens read, in any currency.
-        price_out: Of a million tokens written.
+        temperature: Sampling temperature; None for the server's default, as some models require.
+        max_tokens: Maximum number of tokens of an answer; None for the server's own limit.
+        send_seed: Whether requests carry a seed that follows from the episode's. Most servers promise best effort only.
+        system: System message; empty for none.
+        timeout: Seconds that the server may be silent; an answer that arrives slowly takes longer.
+        retries: Maximum number of repetitions of a failed request.
+        price_in: Price of a million tokens read, in any currency.
+        price_out: Price of a million tokens written.
         extra: Other fields of the request, such as `{"max_completion_tokens": 512}` with `max_tokens=None`.
 
     Raises:
-        AgentError: Without a model or a key, or for numbers out of range.
+        AgentError: If there is no model or key, or a number is out of range.
     """
 
     incidental = frozenset({"base_url", "timeout", "retries", "price_in", "price_out"})
@@ -117,7 +117,7 @@ class ServedAgent(TextAgent):
             AgentError: If the server refuses, cannot be reached, or answers with no chat completion.
         """
         fields = dict(self._fields)
-        if self._send_seed:  # another for each decision of each episode, and the same when it is played again
+        if self._send_seed:  # another for each action of each episode, and the same when it is played again
             fields["seed"] = (self._seed * _MOST_DECISIONS + self._n_asked) % 2**31
         self._n_asked += 1
         return self._read(self._ask({**fields, "messages": [*self._before, {"role": "user", "content": prompt}]}))
@@ -160,7 +160,7 @@ class ServedAgent(TextAgent):
         return Reply(said or "", usage or Usage(requests=1), " ".join(notes))
 
     def _usage(self, answer: ChatCompletion) -> Usage | None:
-        """Usage as the server reports it; None if it reports none, or nonsense: no client looks at it."""
+        """Return the usage that the server reports; None if none or an invalid one is reported."""
         try:
             read, written = answer.usage.prompt_tokens or 0, answer.usage.completion_tokens or 0
         except AttributeError:

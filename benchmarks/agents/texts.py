@@ -19,8 +19,8 @@ class Reply(NamedTuple):
     """An answer.
 
     Attributes:
-        text: As it was given.
-        usage: Its cost.
+        text: Text as the agent returned it.
+        usage: Cost of the answer.
         note: Remark for the record.
     """
 
@@ -36,8 +36,8 @@ class TextAgent(Agent):
     code in it, in a Markdown fence too.
 
     Attributes:
-        show_actions: Whether the actions stand below the observation.
-        needs_info: Whether it reads `info` or the history too; agents around it do not pass these on.
+        show_actions: Whether the prompt lists the admissible actions below the observation.
+        needs_info: Whether the agent reads `info` or the history too; agents around it do not pass these on.
     """
 
     show_actions: bool = True
@@ -57,7 +57,7 @@ def require_text_alone(inner: TextAgent) -> None:
     """Refuse to be around an agent that reads more than the text it is given.
 
     Raises:
-        AgentError: If it does.
+        AgentError: If the agent reads more.
     """
     if inner.needs_info:
         raise AgentError(
@@ -88,7 +88,7 @@ def understood(text: str, actions: Sequence[str] | None) -> str:
     environment.
 
     Args:
-        text: The answer.
+        text: Text of the answer.
         actions: Admissible actions; None where any text is one.
     """
     if actions is None or text in actions:

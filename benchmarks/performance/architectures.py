@@ -31,9 +31,9 @@ from poad_sb3.pocket import POCKET_FOLDER
 
 ARCHITECTURES = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 LIMIT = 60
-"""Seconds for one architecture."""
+"""Time limit for one architecture, in seconds."""
 _LONGEST = 160
-"""Characters of a reason."""
+"""Maximum number of characters of a reason."""
 
 SMALL: dict[str, Any] = {
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size"), 32),
@@ -103,7 +103,7 @@ def tiny_config(kind: str) -> PreTrainedConfig:
 
 
 def _settings(kind: type[PreTrainedConfig], words: dict[str, Any]) -> dict[str, Any]:
-    """Small values of the settings that a config class has, and those of the configs in it."""
+    """Return small values of the settings that a config class has, and those of its nested configs."""
     default, known = kind(), kind().to_dict()
     names = {kind.attribute_map.get(name, name): value for name, value in SMALL.items()}
     settings = {name: value for name, value in names.items() if type(known.get(name)) is int}

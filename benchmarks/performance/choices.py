@@ -29,8 +29,8 @@ def share_with_several_choices(env_id: str, lm: LanguageModel) -> dict[str, floa
     """Return the shares of random actions, and of listed ones, with more than one choice.
 
     Args:
-        env_id: A task that lists its actions.
-        lm: Whose tokens.
+        env_id: Id of a task that lists its actions.
+        lm: Language model whose tokenizer splits the actions.
     """
 
     @cache

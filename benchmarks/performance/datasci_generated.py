@@ -53,7 +53,9 @@ PROGRAMS: dict[str, str] = {
 
 
 def scores_of_table(seed: int, programs: Mapping[str, str] = PROGRAMS) -> dict[str, float]:
-    """Mean AUC over the halves of every program, and of the true probabilities, on the table of `reset(seed=seed)`.
+    """Return the mean AUC over the halves of each program, and of the true probabilities, on one generated table.
+
+    The table is that of `reset(seed=seed)`.
 
     Raises:
         RuntimeError: If a program fails.
@@ -72,7 +74,7 @@ def scores_of_table(seed: int, programs: Mapping[str, str] = PROGRAMS) -> dict[s
 
 
 def summaries(found: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
-    """Mean over tables with a 95 % interval of Student's t, and the standard deviation between tables."""
+    """Return the mean over tables with a 95 % interval of Student's t, and the standard deviation between tables."""
     rows = {}
     for name in found[0]:
         scores = np.array([one[name] for one in found])

@@ -29,18 +29,18 @@ CODING_IDS = tuple(
     for row in ENV_ROWS
     if row.id.startswith("DataSciCoding-") and not row.trial and row.kwargs["dataset"] != NAME
 )
-"""The ids of one table that needs no data: they can be scored anywhere."""
+"""Ids of the one table that needs no data: they can be scored anywhere."""
 
 
 def scores_of(env_id: str, n_episodes: int) -> dict[str, dict[str, Any]]:
-    """Two episodes of the oracle with equal results, and many of the random coder.
+    """Score two episodes of the oracle, checked to be equal, and many of the random coder.
 
     Args:
-        env_id: An id of DataSciCoding.
-        n_episodes: Of the random coder; its seed and those of the episodes are fixed.
+        env_id: Id of DataSciCoding.
+        n_episodes: Number of episodes of the random coder; its seed and those of the episodes are fixed.
 
     Raises:
-        RuntimeError: If the oracle's code is not paid the same twice.
+        RuntimeError: If the same code of the oracle earns two different rewards.
     """
     expert = play(env_id, oracle_agent(), 2)
     if expert[0] != expert[1]:
@@ -50,7 +50,10 @@ def scores_of(env_id: str, n_episodes: int) -> dict[str, dict[str, Any]]:
 
 
 def summary(episodes: list[Result], *, sampled: bool) -> dict[str, Any]:
-    """Means, and the mean score of the code that ran: a return without the failures before it, at -1 each."""
+    """Return means over episodes, and the mean score of the code that ran.
+
+    The score is the return without the failures before it, at -1 each.
+    """
     scores = [one.discounted_return + one.n_actions - 1 for one in episodes if one.success]
     return {"sampled": sampled, **summarize(episodes)._asdict(), "mean_score": sum(scores) / max(len(scores), 1)}
 

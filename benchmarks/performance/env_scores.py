@@ -25,16 +25,19 @@ from lang_envs import ENV_ROWS, LangEnv
 
 Env = LangEnv[Any]
 Policy = Callable[[Env], Mapping[str, float]]
-"""From an environment in some situation to the probability of each action."""
+"""Function from an environment in some situation to the probability of each action."""
 
 DISCOUNTS = {"Overcooked": (1.0, 0.99), "VirtualHome": (1.0, 0.99, 0.95)}
-"""Per unit of time, by family. A macro-action's reward is discounted by 0.99 inside, so the kitchen has no other."""
+"""Discounts per unit of time, by family.
+
+A macro-action's reward is discounted by 0.99 inside, so the kitchen has no other.
+"""
 LISTED_IDS = tuple(row.id for row in ENV_ROWS if row.id.partition("-")[0] in DISCOUNTS)
 """The ids that list their actions."""
 
 
 def random_policy(env: Env) -> dict[str, float]:
-    """Uniform over the admissible actions."""
+    """Return the uniform distribution over the admissible actions."""
     actions = env.admissible_actions()
     if not actions:
         raise ValueError(f"Expected an environment that lists its actions; {env} lists {actions}.")
@@ -56,14 +59,14 @@ class Edge(NamedTuple):
     """The effect of one action in one situation.
 
     Attributes:
-        source: Situation before it.
-        target: Situation after it; -1 where the episode has terminated.
-        text: The action.
-        probability: That the policy chooses it.
-        reward: Of the step.
-        duration: Units of time it takes: `info["primitive_steps"]`, or 1 where there are none.
+        source: Situation before the action.
+        target: Situation after the action; -1 where the episode has terminated.
+        text: Text of the action.
+        probability: Probability that the policy chooses the action.
+        reward: Reward of the step.
+        duration: Units of time that the action takes: `info["primitive_steps"]`, or 1 where there are none.
         success: Whether the goal is reached.
-        info: All of `info` after it.
+        info: All of `info` after the action.
     """
 
     source: int
@@ -80,8 +83,8 @@ class Graph(NamedTuple):
     """Every situation that a policy can reach in any time (0 is the start), and the policy's transitions there.
 
     Attributes:
-        worlds: The captured worlds, with the clock put back.
-        edges: Ordered by source.
+        worlds: Captured worlds, with the clock set back.
+        edges: Edges of the graph, ordered by source.
         limit: Units of time until truncation.
     """
 
@@ -94,11 +97,11 @@ def explore(env: Env, policy: Policy) -> Graph:
     """Follow a policy everywhere.
 
     Args:
-        env: Deterministic; its captured world is a `NamedTuple`, hashable.
+        env: Deterministic environment; its captured world is a hashable `NamedTuple`.
         policy: Policy to try in every situation.
 
     Raises:
-        ValueError: If something in the environment is random, so that one start does not stand for all.
+        ValueError: If the environment draws random numbers, so that one start does not stand for all.
     """
     env.reset(seed=0)
     start = env.get_state()
@@ -124,7 +127,7 @@ def explore(env: Env, policy: Policy) -> Graph:
 
 
 def _limit(env: Env, start: dict[str, Any]) -> int:
-    """Units of time until truncation: the number of unfinished sentences (each costs one unit)."""
+    """Return the units of time until truncation: the number of unfinished sentences (each costs one unit)."""
     env.reset(seed=1)
     if env.get_state()["world"] != start["world"]:
         raise ValueError("Expected a deterministic environment; its start depends on the seed.")
@@ -165,7 +168,7 @@ class Score(NamedTuple):
         returns: Expected return by discount per unit of time; the first step is not discounted, "1" is the plain sum.
         actions: Expected number of actions.
         duration: Expected number of units of time, beyond the limit where the last action crosses it.
-        n_situations: Situations reachable at any time; ends not counted.
+        n_situations: Number of situations reachable at any time; ends not counted.
     """
 
     success: float
@@ -201,12 +204,12 @@ def expect(graph: Graph, discounts: tuple[float, ...]) -> Score:
 
 
 def score(env: Env, policy: Policy, discounts: tuple[float, ...]) -> Score:
-    """Score of a policy in a deterministic environment."""
+    """Return the score of a policy in a deterministic environment."""
     return expect(explore(env, policy), discounts)
 
 
 def score_both(env_id: str) -> dict[str, Score]:
-    """Scores of random and of optimal play on an id."""
+    """Return the scores of random and of optimal play on an id."""
     env = gym.make(env_id, disable_env_checker=True).unwrapped
     assert isinstance(env, LangEnv)
     discounts = DISCOUNTS[env_id.split("-")[0]]

@@ -22,7 +22,7 @@ from benchmarks.runner.options import Count
 
 
 def steps_per_second(env_id: str, n_steps: int, seed: int) -> float:
-    """Environment steps (actions) a second, resets included."""
+    """Return the environment steps (actions) per second, resets included."""
     env = gym.make(env_id, disable_env_checker=True)
     picks = np.random.default_rng((seed, 1)).random(n_steps).tolist()
     encode = env.action_space.encode
@@ -37,7 +37,7 @@ def steps_per_second(env_id: str, n_steps: int, seed: int) -> float:
 
 
 def reset_microseconds(env_id: str, n_resets: int) -> float:
-    """Median time of a reset with a seed."""
+    """Return the median time of a reset with a seed, in microseconds."""
     env = gym.make(env_id, disable_env_checker=True)
     times = []
     for seed in range(n_resets):
@@ -48,7 +48,10 @@ def reset_microseconds(env_id: str, n_resets: int) -> float:
 
 
 def frame_milliseconds(env_id: str, n_frames: int) -> float:
-    """Median time of an RGB frame along a random walk, without the first, slower one (it paints the sprites)."""
+    """Return the median time of an RGB frame along a random walk, in milliseconds.
+
+    The first frame is left out: it paints the sprites and is slower.
+    """
     env = gym.make(env_id, disable_env_checker=True, render_mode="rgb_array")
     rng, times = np.random.default_rng((0, 1)), []
     _, info = env.reset(seed=0)

@@ -60,27 +60,27 @@ USES = {
 
 
 def listed_files() -> list[str]:
-    """Files of the checkout, relative to it: those git knows, and new ones that it does not ignore."""
+    """Return the files of the checkout, relative to it: tracked ones, and new ones that git does not ignore."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return sorted(name for name in listed.split("\0") if name and (ROOT / name).is_file())
 
 
 def extras() -> list[str]:
-    """Names of the extras, as in `pyproject.toml`."""
+    """Return the names of the extras, as in `pyproject.toml`."""
     return list(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"])
 
 
 def build(folder: Path) -> tuple[Path, Path]:
     """Build the source archive, and the wheel from it, without a network.
 
-    In a copy: setuptools puts into a wheel all that an earlier build left in `build/`.
+    It builds in a copy: setuptools puts into a wheel all that an earlier build left in `build/`.
 
     Args:
-        folder: An empty one.
+        folder: Empty folder for the copy and the archives.
 
     Raises:
-        BenchmarkError: If setuptools refuses; its output is in the message.
+        BenchmarkError: If setuptools fails; its output is in the message.
     """
     for name in listed_files():
         (folder / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -101,15 +101,15 @@ def try_extra(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
     """Install the wheel with one extra, use it, and delete the environment.
 
     Args:
-        wheel: The archive.
-        extra: Its name, or "nothing".
-        folder: An empty one.
+        wheel: Path of the wheel.
+        extra: Name of the extra, or "nothing".
+        folder: Empty folder for the environment.
 
     Returns:
-        Seconds of installing and using, megabytes and versions of all that was installed.
+        Seconds of installing and of using, and megabytes and versions of all that was installed.
 
     Raises:
-        BenchmarkError: If something does not work; its output is in the message.
+        BenchmarkError: If a command fails; its output is in the message.
     """
     place, work = folder / "environment", folder / "work"
     work.mkdir()

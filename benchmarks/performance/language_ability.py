@@ -29,11 +29,11 @@ from lang_envs.errors import MissingExtraError, install_command
 from lang_envs.files import write_bytes
 
 TASKS = ("arc_challenge", "hellaswag", "piqa", "mmlu")
-"""Those of the POAD paper, as the harness names them."""
+"""Tasks of the POAD paper, as the harness names them."""
 
 
 class LanguageAbilityError(BenchmarkError, ValueError):
-    """A comparison that cannot be made as asked."""
+    """A comparison that cannot be made as requested."""
 
 
 class Models(NamedTuple):
@@ -41,7 +41,7 @@ class Models(NamedTuple):
 
     Attributes:
         before: `model_args` of the base model.
-        after: Of the trained model.
+        after: `model_args` of the trained model.
         about: Description of the training, for the report.
     """
 
@@ -57,12 +57,12 @@ def models_of(checkpoint: Path, scratch: Path) -> Models:
     """Export the trained model of a checkpoint, and name its base model.
 
     Args:
-        checkpoint: A checkpoint, the folder of a run, or an adapter that `poad export` has written.
-        scratch: An empty folder, where the adapter of a checkpoint is put.
+        checkpoint: Path of a checkpoint, the folder of a run, or an adapter that `poad export` has written.
+        scratch: Empty folder for the adapter of a checkpoint.
 
     Raises:
-        PoadError: If it cannot be loaded or exported.
-        LanguageAbilityError: If it is an export of a whole model, without a base model.
+        PoadError: If the checkpoint cannot be loaded or exported.
+        LanguageAbilityError: If the path holds an export of a whole model, without a base model.
     """
     from poad_sb3.export.folder import MANIFEST, read_manifest, require_whole
 
@@ -99,10 +99,10 @@ def _exported(checkpoint: Path, folder: Path) -> Path:
 
 
 def _harness() -> ModuleType:
-    """lm-eval.
+    """Import lm-eval.
 
     Raises:
-        MissingExtraError: If it is not installed.
+        MissingExtraError: If lm-eval is not installed.
     """
     try:
         return import_module("lm_eval")
@@ -125,20 +125,20 @@ def compare(
     batch_size: int = 8,
     device: str = "auto",
 ) -> list[Change]:
-    """Let both models answer.
+    """Evaluate both models on the tasks.
 
     Args:
-        models: From `models_of`.
+        models: Models, from `models_of`.
         tasks: Names of tasks and groups of the harness.
-        limit: The first questions only, of each task.
+        limit: Maximum number of questions of each task, from the first on; None for all.
         include: Folder of further tasks (YAML).
-        few_shot: Examples before each question; those of the task if None.
-        batch_size: Questions at a time.
+        few_shot: Examples before each question; the task's default if None.
+        batch_size: Questions in a batch.
         device: Torch device, or `"auto"`.
 
     Raises:
         MissingExtraError: If the harness is not installed.
-        LanguageAbilityError: If it has no such task, or stops at something that cannot be had.
+        LanguageAbilityError: If the harness has no such task, or a model or data set is not available.
     """
     from stable_baselines3.common.utils import get_device
 
@@ -178,7 +178,7 @@ def compare(
 
 
 Scores = Mapping[str, Any]
-"""The result of `lm_eval.simple_evaluate`."""
+"""Result of `lm_eval.simple_evaluate`."""
 Measured = tuple[float, float | None]
 """A value and its standard error; None where it has none."""
 
@@ -187,14 +187,14 @@ class Change(NamedTuple):
     """A metric of a task, before and after.
 
     Attributes:
-        task: Of the harness; a group stands for its tasks.
-        metric: Of the task.
-        n: Questions.
-        before: Value of the base model, and its standard error as the harness has it (None where it has none).
-        after: Of the trained model.
-        difference: After less before, and its standard error.
-        paired: Whether that is taken over the differences of single answers. Where the harness keeps none that add up
-            to the metric, the two errors are added as if they were independent: an upper bound.
+        task: Name of the task in the harness; a group stands for its tasks.
+        metric: Name of the metric.
+        n: Number of questions.
+        before: Value of the base model, and its standard error as the harness reports it (None where it has none).
+        after: Value of the trained model, likewise with its standard error.
+        difference: Value after less value before, and its standard error.
+        paired: Whether the error of the difference is taken over the differences of single answers. Where the harness
+            keeps none that add up to the metric, the two errors are added as if independent: an upper bound.
     """
 
     task: str
@@ -210,8 +210,8 @@ def changes(before: Scores, after: Scores) -> Iterator[Change]:
     """Compare the harness's results; a task that belongs to a group is part of the group's rows only.
 
     Args:
-        before: Of `simple_evaluate`.
-        after: Likewise, on the same tasks.
+        before: Result of `simple_evaluate` for the base model.
+        after: Result of `simple_evaluate` for the trained model, on the same tasks.
     """
     groups: Mapping[str, Sequence[str]] = before.get("group_subtasks", {})
     parts = {part for members in groups.values() for part in members}
@@ -241,7 +241,7 @@ def _leaves(task: str, groups: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def _answers(scores: Scores, leaves: Sequence[str], metric: str, kept_by: str) -> dict[tuple[str, int], float]:
-    """Scores of all single answers that are numbers."""
+    """Return the scores of all single answers that are numbers."""
     found = {}
     for leaf in leaves:
         for sample in scores.get("samples", {}).get(leaf, ()):

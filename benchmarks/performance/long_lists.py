@@ -27,7 +27,7 @@ from poad_sb3 import POAD, TWOSOME, LLMPolicy
 ENV_ID = "MultiKey-v0"
 SLOTS = (6, 8, 12)
 TWOSOME_SLOTS = (6, 8)
-"""Its passes hold all candidates."""
+"""Number of slots for TWOSOME, whose passes hold all candidates."""
 
 
 class Player:
@@ -87,7 +87,7 @@ def long_lists(seeds: Count = 12) -> None:
     """Measure the environment and the methods at each number of actions.
 
     Args:
-        seeds: Prompts for each.
+        seeds: Number of prompts for each number of actions.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

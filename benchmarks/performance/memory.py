@@ -34,7 +34,7 @@ SHAPES = {
     "1024 x 8": (1024, 2816, 16, 16),
     "1024 x 8, 4 kv heads": (1024, 2816, 16, 4),
 }
-"""Width, width of the MLP, heads, heads of keys; of 8 layers."""
+"""Width, width of the MLP, heads and key-value heads of a model with 8 layers."""
 ALL_MATRICES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 WORKLOAD = Workload(row_tokens=256)
 WAYS: dict[str, dict[str, Any]] = {
@@ -49,8 +49,8 @@ class LiveBytes(TorchDispatchMode):
     """Counts the bytes of the storages that operations make, while they live.
 
     Attributes:
-        now: Bytes alive.
-        peak: The most there were.
+        now: Bytes alive now.
+        peak: Most bytes alive at any moment.
     """
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ def training_pass(base: Any, settings: ModelSettings) -> Callable[..., Tensor]:
 
 
 def measure(forward: Callable[[], Tensor]) -> int:
-    """Bytes of one training pass at the peak, besides the parameters."""
+    """Return the peak bytes of one training pass, besides the parameters."""
     forward()  # allocates once for all passes
     with LiveBytes() as live:
         forward().backward()

@@ -26,9 +26,9 @@ class Workload(NamedTuple):
     """A training.
 
     Attributes:
-        method: Algorithm.
-        env_id: Task.
-        n_steps: Of each environment in a rollout.
+        method: Algorithm that trains.
+        env_id: Id of the task.
+        n_steps: Steps of each environment in a rollout.
         settings: Further arguments of the algorithm.
     """
 
@@ -53,7 +53,7 @@ WORKLOADS = {
 
 
 def measure(workload: Workload, n_envs: int, repeats: int) -> dict[str, float]:
-    """Seconds of a rollout with its update, by number of micro-batches, and the median of their ratios."""
+    """Return the seconds of a rollout with its update, by number of micro-batches, and the median of their ratios."""
     seconds: dict[int, list[float]] = {1: [], 4: []}
     envs = {n: make_envs(workload.env_id, {}, n_envs, 1) for n in seconds}
     settings = {"n_steps": workload.n_steps, "seed": 0, **workload.settings}

@@ -54,7 +54,7 @@ class Responses(NamedTuple):
     Attributes:
         paths: Prompts and responses.
         sampled: Log-probabilities of each response's tokens, as the engine reports them.
-        scored: Those of the learner.
+        scored: Log-probabilities of the same tokens, as the learner scores them.
     """
 
     paths: list[TokenPath]
@@ -168,10 +168,10 @@ def batches(pools: Pools, kind: str, n: int, noise: float, seed: int = TEST_SEED
 
     Args:
         pools: Responses that batches are drawn from.
-        kind: One of `KINDS`.
+        kind: Kind of fault, one of `KINDS`.
         n: Number of batches.
         noise: Standard deviation of the noise, for `"noise"`.
-        seed: Of the draws.
+        seed: Seed of the draws.
     """
     rng = np.random.default_rng([seed, KINDS.index(kind)])
     pool = {"cut support": pools.cut, "raw cut support": pools.raw}.get(kind, pools.clean)
@@ -221,7 +221,7 @@ def mismatch(n_batches: Count = 1000) -> None:
     """Measure the clean mismatch, and the faults that the gate catches.
 
     Args:
-        n_batches: Batches of each kind.
+        n_batches: Number of batches of each kind.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

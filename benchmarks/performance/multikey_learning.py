@@ -41,7 +41,7 @@ class _Learned(BaseCallback):
         self.steps: int | None = None
         self.ratio_errors: list[float] = []
         self.seconds: list[float] = []
-        """Of each update, the values of its rollout included."""
+        """Seconds of each update, the values of its rollout included."""
 
     def _on_rollout_start(self) -> None:
         logged = self.model.logger.name_to_value  # of the update before, not written yet

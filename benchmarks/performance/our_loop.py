@@ -24,15 +24,15 @@ class Setting(NamedTuple):
     """A workload, for our algorithm and for the loops.
 
     Attributes:
-        algorithm: Ours.
-        arguments: Of its constructor.
-        sizes: Of the task.
-        workload: For the loops.
-        n_steps: Of a rollout, in each environment.
+        algorithm: Algorithm of this library.
+        arguments: Arguments of its constructor.
+        sizes: Sizes of the task.
+        workload: Workload of the plain loops.
+        n_steps: Steps of each environment in a rollout.
         batch_size: Samples of a minibatch.
-        n_epochs: Of policy and critic.
-        timed_samples: Samples of a minibatch that the reference is timed on: its time is linear in them here.
-        n_envs: Environments.
+        n_epochs: Epochs of policy and critic.
+        timed_samples: Samples of a minibatch for timing the reference: its time is linear in them here.
+        n_envs: Number of environments.
     """
 
     algorithm: type[LLMOnPolicyAlgorithm]
@@ -99,7 +99,7 @@ class PositionCounter:
         self.backward += n * torch.is_grad_enabled()
 
     def take(self) -> tuple[int, int]:
-        """Positions counted since the last call, forward and backward."""
+        """Return the positions counted since the last call, forward and backward."""
         counted, self.forward, self.backward = (self.forward, self.backward), 0, 0
         return counted
 
@@ -108,10 +108,10 @@ class OurLoop:
     """The library's own training; rollout and update can be run alone.
 
     Args:
-        setting: The workload.
-        options: Of the run.
-        n_envs: Environments, if not those of the setting.
-        changes: Arguments of the algorithm, over those of the setting.
+        setting: Workload to run.
+        options: Sizes of the run.
+        n_envs: Number of environments; that of the setting if None.
+        changes: Arguments of the algorithm that replace those of the setting.
     """
 
     def __init__(self, setting: Setting, options: Options, n_envs: int | None = None, **changes: Any) -> None:
@@ -139,7 +139,7 @@ class OurLoop:
             model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps)
 
     def update(self) -> None:
-        """All epochs on the rollout."""
+        """Run all epochs on the rollout."""
         self.model.train()
 
     def _action(self) -> list[int]:
@@ -148,7 +148,7 @@ class OurLoop:
         return [*map(int, words), self.model.policy.lm.end_token]
 
     def samples(self) -> list[Sample]:
-        """Return the rollout, as the other loops want it."""
+        """Return the rollout in the form of the plain loops."""
         buffer, listed = self.model.rollout_buffer, self._listed()
         flat, found = buffer.all_samples(), []
         for number, path in enumerate(flat.paths):
@@ -162,7 +162,7 @@ class OurLoop:
         return found
 
     def _listed(self) -> dict[tuple[int, ...], tuple[tuple[tuple[int, ...], ...], tuple[float, ...]]]:
-        """Candidates and their N(a) after each prompt that lists some."""
+        """Return the candidates and their N(a) after each prompt that lists some."""
         assert self.model.env is not None
         lm = self.model.policy.lm
         return {

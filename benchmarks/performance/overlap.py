@@ -63,7 +63,7 @@ class Writes(gym.ActionWrapper[Any, Any, Any]):
 
 
 def environment() -> gym.Env[Any, Any]:
-    """One that evaluates a program at every step."""
+    """Make an environment that evaluates a program at every step."""
     return Writes(gym.make(ENV_ID, cache=False, terminate_on_success=False))
 
 
@@ -92,7 +92,10 @@ class Rewards(BaseCallback):
 def one_training(
     vector: VecEnv, *, envs: int, steps: int, tokens: int, rollouts: int, seed: int
 ) -> tuple[list[dict[str, float]], list[float]]:
-    """Seconds of the parts of each rollout with its update, but for a first one that warms up; and all rewards."""
+    """Run a training, and return the seconds of the parts of each rollout with its update, and all rewards.
+
+    The seconds of the first rollout, a warm-up, are left out.
+    """
     # Without the tail of the distribution: in it, tokens are as narrow as the rounding of a sum.
     settings = {"top_p": 0.95, "n_steps": steps, "n_epochs": 1, "batch_size": 16, "max_new_tokens": tokens}
     model = NTPO("LLMPolicy", vector, action_sampling="free", seed=seed, **settings)
@@ -105,7 +108,7 @@ def one_training(
 
 
 def measure(runs: int, **options: int) -> dict[str, Any]:
-    """All trainings, interleaved."""
+    """Run all trainings, interleaved."""
     cycles: dict[str, list[dict[str, float]]] = {name: [] for name in VECTORS}
     same: dict[str, list[float]] = {name: [] for name in VECTORS}
     first: list[float] = []

@@ -38,12 +38,12 @@ class Attempt(NamedTuple):
 
     Attributes:
         is_first: Whether it is the first attempt of its episode.
-        status: Its outcome.
-        area: Mean area under the ROC curve over the splits; None if it did not run.
-        n_prompt: Tokens of the prompt.
-        n_body: Tokens of the body, end token included.
-        seconds: Wall time of its evaluation.
-        code: The body.
+        status: Outcome of the attempt.
+        area: Mean area under the ROC curve over the splits; None if the code did not run.
+        n_prompt: Number of tokens of the prompt.
+        n_body: Number of tokens of the body, end token included.
+        seconds: Wall time of the evaluation.
+        code: Code of the body.
     """
 
     is_first: bool
@@ -75,7 +75,7 @@ def attempts_on(table: str, n_attempts: int, *, model: str = "pocket-coder", see
 
 
 def summary_of(attempts: Sequence[Attempt]) -> dict[str, Any]:
-    """Shares with 95% intervals (Wilson), outcomes, and quantiles."""
+    """Summarize attempts: shares with 95% intervals (Wilson), outcomes, and quantiles."""
     running = [attempt for attempt in attempts if attempt.area is not None]
     outcomes = Counter(str(attempt.status) for attempt in attempts)
     return {

@@ -21,6 +21,9 @@ def in_new_process(
 
 
 def resident_bytes(field: str, pid: int | str = "self") -> int:
-    """Memory of a process on Linux: now (`VmRSS`) or at the highest (`VmHWM`; `ru_maxrss` begins at the parent's)."""
+    """Return the memory of a process on Linux: the present one (`VmRSS`) or the peak (`VmHWM`).
+
+    `ru_maxrss` would begin at the parent's peak.
+    """
     lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith(field)))

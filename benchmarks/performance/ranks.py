@@ -32,9 +32,9 @@ class Layout(NamedTuple):
     """A way to run the training.
 
     Attributes:
-        n_procs: Ranks.
-        threads: Of each.
-        micro_batches: Of the training.
+        n_procs: Number of ranks.
+        threads: Threads of each rank.
+        micro_batches: Micro-batches of a minibatch.
     """
 
     n_procs: int

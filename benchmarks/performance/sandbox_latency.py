@@ -75,7 +75,7 @@ def _fresh_interpreter() -> None:
 
 
 def latency(n_repeats: int) -> dict[str, float]:
-    """Median milliseconds of each way; the ways take turns, so that other load meets them alike."""
+    """Return the median milliseconds of each way; the ways take turns, so that other load affects them alike."""
     dataset, sandbox = table(), Sandbox()
     evaluator = Evaluator(dataset, SPLITS, sandbox=sandbox)
     wanted, got = in_process(dataset), evaluator(CODE).score
@@ -110,7 +110,7 @@ def endurance(n_evaluations: int) -> dict[str, float]:
 
 
 def vectors(n_envs: int, n_steps: int) -> dict[str, float]:
-    """Several environments in processes of their own, on one supervisor: time of a step of all, and memory."""
+    """Measure several environments in processes of their own on one supervisor: time of a step of all, and memory."""
     import gymnasium as gym
     from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
@@ -136,13 +136,13 @@ def vectors(n_envs: int, n_steps: int) -> dict[str, float]:
 
 
 def _pss_mib(pid: int) -> float:
-    """Proportional set size of a process (shared memory counted in parts), MiB."""
+    """Return the proportional set size of a process (shared memory counted in parts), in MiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 
 
 def _holdings(sandbox: Sandbox) -> dict[str, float]:
-    """Memory (MiB) and descriptors of this process and of the supervisor, and the supervisor's processes."""
+    """Return memory (MiB) and open files of this process and of the supervisor."""
     held: dict[str, float] = {}
     for name, pid in (("client", os.getpid()), ("supervisor", sandbox.about()["pid"])):
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

@@ -37,11 +37,11 @@ class Study(NamedTuple):
     """One thing that is changed.
 
     Attributes:
-        label: Of the axis.
-        workload: Of `our_loop`.
-        values: Its values.
-        sizes: The task, of a value.
-        n_envs: Environments, of a value.
+        label: Label of the axis.
+        workload: Key of `our_loop.SETTINGS`.
+        values: Values of the varied quantity.
+        sizes: Sizes of the task at a value.
+        n_envs: Number of environments at a value.
         n_samples: Environment steps of a rollout.
     """
 
@@ -73,7 +73,7 @@ class Point(NamedTuple):
     """The cost of one value.
 
     Attributes:
-        value: Of the varied quantity.
+        value: Value of the varied quantity.
         ms: Milliseconds per environment step.
         tokens: Action tokens in the rollout buffer.
         buffer_bytes: Bytes of the buffer: prompts and actions, credit, features.
@@ -86,7 +86,7 @@ class Point(NamedTuple):
 
 
 def measure(study: Study, value: int, runs: int) -> Point:
-    """Medians of some rollouts with their updates, after one that warms up."""
+    """Return the medians of some rollouts with their updates, after one that warms up."""
     n_envs = study.n_envs(value)
     setting = SETTINGS[study.workload]._replace(
         sizes=study.sizes(value), n_steps=study.n_samples // n_envs, batch_size=16, n_epochs=1
@@ -105,7 +105,7 @@ def measure(study: Study, value: int, runs: int) -> Point:
 
 
 def exponent(points: list[Point], of: Callable[[Point], tuple[float, float]]) -> float:
-    """Slope of the logarithms."""
+    """Return the slope of the logarithms."""
     xs, ys = np.log([of(point) for point in points]).T
     return float(np.polyfit(xs, ys, 1)[0])
 

@@ -49,7 +49,7 @@ class SyntheticTask(LangEnv[tuple[str, tuple[str, ...], int]]):
         sizes: Bounds of the drawn sizes.
 
     Attributes:
-        shown: The actions that were listed with each observation so far.
+        shown: Actions listed with each observation so far.
     """
 
     def __init__(self, sizes: TaskSizes) -> None:
@@ -108,7 +108,7 @@ def _tokenizer() -> Any:
 
 @cache
 def one_token_words() -> tuple[str, ...]:
-    """Words that are one token behind a space."""
+    """Return the words that are one token behind a space."""
     names = _tokenizer().get_vocab()
     return tuple(sorted(name[1:] for name in names if name[0] == "Ġ" and len(name) > 2 and name[1:].isalpha()))
 
@@ -117,10 +117,10 @@ def make_model(size: str, vocabulary: int, dtype: str = "float32", device: str =
     """Return a Llama with random weights, as `model=` of a policy takes it.
 
     Args:
-        size: Of `MODELS`.
+        size: Key of `MODELS`.
         vocabulary: Rows of embedding and head; the tokenizer uses the first of them.
-        dtype: Of the weights.
-        device: Where they are made.
+        dtype: Dtype of the weights.
+        device: Torch device of the weights.
     """
     hidden, layers, heads, kv_heads, intermediate = MODELS[size]
     if vocabulary < len(_tokenizer()):

@@ -39,7 +39,7 @@ GAMMA_TOKENS = (1.0, 0.95, 0.9, 0.8, 0.5)
 LENGTHS = tuple(range(2, 65))
 """Words of the (longest) action. The end token comes on top, as it does in the policy."""
 N_RANDOM = 500
-"""Random problems."""
+"""Number of random problems."""
 SHOWN_LENGTHS = (2, 4, 8, 16, 32, 64)
 _END = "<end>"
 
@@ -48,7 +48,7 @@ _END = "<end>"
 
 
 def keytoken_table(env: KeyTokenEnv, gamma: float) -> TokenMDP:
-    """KeyToken as a table: state number `done * n_actions + key`, and a terminal state at the end.
+    """Make a table of KeyToken: state number `done * n_actions + key`, and a terminal state at the end.
 
     Args:
         env: The environment; only its arguments are read.
@@ -68,7 +68,7 @@ def keytoken_table(env: KeyTokenEnv, gamma: float) -> TokenMDP:
 
 
 def discrepancy(n_words: int, gamma_token: float, *, gamma: float = GAMMA) -> float:
-    """Optimal value of the start minus its value by the token backup, actions of equal length."""
+    """Return the optimal value of the start minus its value by the token backup, for actions of equal length."""
     table = keytoken_table(KeyTokenEnv(n_tokens=n_words, key_position=0), gamma)
     return float(solve_actions(table).values[0] - solve_tokens(table, gamma_token).values[0, 0])
 
@@ -93,7 +93,7 @@ def greedy_share(longest: int, gamma_token: float, *, gamma: float = GAMMA) -> f
 
 
 def wrong_share(gamma_token: float, *, n_problems: int = N_RANDOM, gamma: float = GAMMA) -> float:
-    """Share of random problems whose optimal policy differs from the greedy policy of the token backup."""
+    """Return the share of random problems whose optimal policy differs from the greedy policy of the token backup."""
     wrong = 0
     for seed in range(n_problems):
         table = random_token_mdp(np.random.default_rng(seed), gamma=gamma, n_splits=8, max_length=8)
@@ -104,7 +104,7 @@ def wrong_share(gamma_token: float, *, n_problems: int = N_RANDOM, gamma: float 
 
 
 def exact_part() -> dict[str, Any]:
-    """All numbers of the pictures; lists are by length."""
+    """Compute all numbers of the pictures; lists are by length."""
     started = time.perf_counter()
     curves = {
         f"{gamma_token:g}": {
@@ -132,7 +132,7 @@ def exact_part() -> dict[str, Any]:
 
 @style()
 def plot_exact(part: dict[str, Any]) -> Figure:
-    """Gaps to the optimal value, shares of the optimal return, and random problems."""
+    """Plot gaps to the optimal value, shares of the optimal return, and random problems."""
     figure = Figure(figsize=(14, 4.4), layout="constrained")
     gaps, shares, wrong = figure.subplots(1, 3, width_ratios=(5, 5, 3))
     colors = dict(zip(part["curves"], ("#2f6f8f", "#3a9a6f", "#d9a326", "#d2652d", "#a02f3c"), strict=True))

@@ -57,11 +57,14 @@ _COLOURS = {"ours": "#2a6f97", "competent": "#d9a326", "reference": "#a02f3c"}
 LOOPS: dict[str, type[BaselineLoop]] = {"reference": ReferenceLoop, "competent": CompetentLoop}
 VOCABULARIES = (2_000, 32_000)
 _ACTING = 16
-"""Samples that a plain loop is timed acting on: its rollout steps are all alike."""
+"""Number of samples for timing how a plain loop acts: its rollout steps are all alike."""
 
 
 Cost = dict[str, float]
-"""Of an environment step: `rollout_ms`, `update_ms`, both as `total_ms`; token positions `forward`, `backward`."""
+"""Cost of an environment step.
+
+`rollout_ms`, `update_ms` and their sum `total_ms` in milliseconds; token positions `forward` and `backward`.
+"""
 
 
 def make_loop(name: str, ours: OurLoop) -> BaselineLoop:
@@ -71,7 +74,7 @@ def make_loop(name: str, ours: OurLoop) -> BaselineLoop:
 
 
 def act(loop: BaselineLoop, samples: Sequence[Sample], n_envs: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a rollout of one of the other loops, the actions being given."""
+    """Run a rollout of one of the other loops with given actions; return log-probabilities and values."""
     parts = [loop.rollout_step(samples[start : start + n_envs]) for start in range(0, len(samples), n_envs)]
     return torch.cat([log_probs for log_probs, _ in parts]), torch.cat([values for _, values in parts])
 
@@ -80,11 +83,11 @@ def act(loop: BaselineLoop, samples: Sequence[Sample], n_envs: int) -> tuple[tor
 
 
 _TOLERANCES = {"float32": 1e-3, "bfloat16": 0.3}
-"""Tolerated differences between two loops: the order of sums shows."""
+"""Tolerated differences between two loops, due to the order of sums."""
 
 
 def check(name: str, workload: str, options: Options) -> dict[str, float]:
-    """Largest differences from ours after two epochs on the same four samples.
+    """Return the largest differences from ours after two epochs on the same four samples.
 
     Those of gradients and weights are relative to their size.
     """
@@ -114,7 +117,7 @@ def check(name: str, workload: str, options: Options) -> dict[str, float]:
 
 
 def fewest_positions(samples: Sequence[Sample], setting: Setting) -> float:
-    """Token positions of the mathematics, a sample; see the module."""
+    """Return the token positions that a sample needs at least; see the module."""
     total = 0
     for one in samples:
         prompt, chosen = len(one.prompt), len(one.prompt) + len(one.action) - 1
@@ -127,7 +130,7 @@ def fewest_positions(samples: Sequence[Sample], setting: Setting) -> float:
 
 
 def metered(part: Callable[[], Any], counter: PositionCounter, device: str) -> tuple[float, int, int]:
-    """Milliseconds, and positions forward and backward; wall time on a GPU, processor time on a CPU."""
+    """Measure milliseconds, and positions forward and backward; wall time on a GPU, processor time on a CPU."""
     cuda = torch.device(device).type == "cuda"
 
     def now() -> float:
@@ -142,7 +145,7 @@ def metered(part: Callable[[], Any], counter: PositionCounter, device: str) -> t
 
 
 def measure(workload: str, options: Options, runs: int, names: Sequence[str]) -> tuple[dict[str, list[Cost]], float]:
-    """Costs of all loops, run in turns; and the fewest positions that an environment step needs."""
+    """Measure the costs of all loops, run in turns, and the fewest positions that an environment step needs."""
     setting = SETTINGS[workload]
     ours = OurLoop(setting, options)
     loops = {name: make_loop(name, ours) for name in names}
@@ -165,7 +168,10 @@ def measure(workload: str, options: Options, runs: int, names: Sequence[str]) ->
 def _cost_of(
     loop: BaselineLoop, meter: Callable[..., tuple[float, int, int]], setting: Setting, samples: Sequence[Sample]
 ) -> Cost:
-    """Of a loop whose epochs and minibatches are all alike: one is timed, and counted as often as there are."""
+    """Return the cost of a loop whose epochs and minibatches are all alike.
+
+    One of them is timed, and counted as often as there are.
+    """
     acting = samples[:_ACTING]
     timed = samples[: setting.timed_samples]
     rollout = meter(lambda: act(loop, acting, setting.n_envs))
@@ -189,7 +195,7 @@ def _cost(rollout: Sequence[Any], update: Sequence[Any], n_acting: int, n_update
 
 
 _KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-"""Environment of a process whose C library keeps the memory that it was once given."""
+"""Environment variables of a process whose C library keeps freed memory."""
 
 
 def slower_than_ours(
@@ -210,7 +216,10 @@ def _slower(costs: dict[str, list[Cost]], name: str) -> float:
 def peak_bytes(
     name: str, workload: str, options: Options, samples: Sequence[Sequence[Any]] | None, threads: int
 ) -> int:
-    """Bytes of a rollout and an update at the peak, above those of the loaded model; called in a process of its own."""
+    """Return the peak bytes of a rollout and an update, above those of the loaded model.
+
+    Called in a process of its own.
+    """
     torch.set_num_threads(threads)
     setting, cuda = SETTINGS[workload], torch.device(options.device).type == "cuda"
     ours = OurLoop(setting, options)
@@ -233,7 +242,7 @@ def peak_bytes(
 def summary(
     costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int], kept: dict[str, float]
 ) -> dict[str, dict[str, float]]:
-    """Medians, and ratios to ours: of times the median of those of each turn, by either allocator."""
+    """Return medians, and ratios to ours: the median over the turns of the ratio of times, by either allocator."""
     found = {}
     for name, runs in costs.items():
         middle = {field: median(run[field] for run in runs) for field in runs[0]}
@@ -267,7 +276,10 @@ def show(results: Sequence[dict[str, Any]]) -> None:
 
 @style()
 def draw(results: Sequence[dict[str, Any]]) -> Figure:
-    """Cost of a step by each loop, in costs of ours; a panel for each vocabulary, the update above the rollout."""
+    """Draw the cost of a step by each loop, in costs of ours.
+
+    A panel for each vocabulary; the update stands above the rollout.
+    """
     vocabularies = list(dict.fromkeys(result["vocabulary"] for result in results))
     figure = Figure(figsize=(9, 3.6 * len(vocabularies)), layout="constrained")
     panels = figure.subplots(len(vocabularies), 1, squeeze=False)[:, 0]
@@ -306,7 +318,7 @@ def put(result: dict[str, Any], path: Path) -> list[dict[str, Any]]:
 
 
 def one_result(workload: str, options: Options, runs: int, names: Sequence[str], threads: int) -> dict[str, Any]:
-    """Everything about one workload."""
+    """Measure one workload: agreement, costs and peak memory of all loops."""
     agreement = {name: check(name, workload, options) for name in names}
     for name, differences in agreement.items():
         if not max(differences.values()) < _TOLERANCES[options.dtype]:

@@ -38,7 +38,7 @@ class Distribution(StrEnum):
     """The distribution that an action is drawn from."""
 
     TRIE = "trie"
-    """At each token, the model's distribution over the tokens that go on with some candidate (POAD)."""
+    """At each token, the model's distribution over the tokens that continue some candidate (POAD)."""
     VOCABULARY = "vocabulary"
     """At each token, the model's distribution over the vocabulary (code, and the published ratio of POAD)."""
     CANDIDATES = "candidates"
@@ -46,18 +46,18 @@ class Distribution(StrEnum):
 
 
 class Workload(NamedTuple):
-    """Settings of the learning, as the loops must know them.
+    """Settings of the training, as the loops need them.
 
     Attributes:
         distribution: Distribution of actions.
         generates: Whether actions are written token by token, instead of chosen from a list.
-        max_new_tokens: Of a written action.
-        samples_at_once: Of the reference, in a pass of the update.
-        clip: PPO's, of ratios and values.
+        max_new_tokens: Maximum number of tokens of a written action.
+        samples_at_once: Samples of a pass of the reference's update.
+        clip: Clip range of PPO, for ratios and values.
         ent_coef: Weight of the entropy.
         vf_coef: Weight of the value loss.
-        max_grad_norm: Of policy and critic.
-        learning_rate: Of policy and critic.
+        max_grad_norm: Maximum gradient norm of policy and critic, each clipped on its own.
+        learning_rate: Learning rate of policy and critic.
     """
 
     distribution: Distribution
@@ -72,18 +72,18 @@ class Workload(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """An environment step of a rollout. Units are decisions, or the whole action; values are those of units.
+    """An environment step of a rollout. A unit is a token with alternatives, or the whole action.
 
     Attributes:
-        prompt: Token ids.
+        prompt: Token ids of the prompt.
         candidates: Token ids of the admissible actions; the written action alone where any text is allowed.
         divisors: N(a) of each candidate.
-        pick: The chosen one.
-        decisions: Of the chosen one.
-        old_log_prob: Of each unit.
-        advantages: Of each unit.
-        old_values: Before each token, or before the action.
-        returns: Likewise.
+        pick: Index of the chosen candidate.
+        decisions: Tokens with alternatives of the chosen candidate.
+        old_log_prob: Log-probability of each unit at sampling.
+        advantages: Advantage of each unit.
+        old_values: Value before each token, or before the action, at sampling.
+        returns: Return for each of these values.
     """
 
     prompt: TokenIds
@@ -98,7 +98,7 @@ class Sample(NamedTuple):
 
     @property
     def action(self) -> TokenIds:
-        """The chosen one's token ids."""
+        """Token ids of the chosen candidate."""
         return self.candidates[self.pick]
 
 
@@ -106,9 +106,9 @@ class Step(NamedTuple):
     """Figures of one minibatch.
 
     Attributes:
-        policy_grad_norm: Before it was clipped.
-        critic_grad_norm: Likewise.
-        log_prob: Of all units, in order.
+        policy_grad_norm: Gradient norm of the policy before clipping.
+        critic_grad_norm: Gradient norm of the critic before clipping.
+        log_prob: Log-probability of every unit, in order.
     """
 
     policy_grad_norm: float
@@ -120,9 +120,9 @@ class BaselineLoop(ABC):
     """The common part of both loops: how log-probabilities are made of logits, the losses, the optimisers.
 
     Args:
-        network: A peft model of its own.
-        critic: A critic of its own.
-        workload: Method and sizes.
+        network: Peft model used by this loop alone.
+        critic: Critic used by this loop alone.
+        workload: Settings of the training.
     """
 
     def __init__(self, network: Any, critic: TokenCritic, workload: Workload) -> None:
@@ -138,15 +138,15 @@ class BaselineLoop(ABC):
 
     @abstractmethod
     def rollout_step(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-        """Act in some environments, the choice being given.
+        """Act in some environments with given actions.
 
         Returns:
-            Log-probability of all units, and values of all of `Sample.old_values`.
+            Log-probabilities of all units, and all values of `Sample.old_values`.
         """
 
     @abstractmethod
     def last_values(self, prompts: Sequence[TokenIds]) -> Tensor:
-        """Values of the observations after a rollout."""
+        """Return the values of the observations after a rollout."""
 
     @abstractmethod
     def _policy_chunks(self, samples: Sequence[Sample]) -> Iterator[tuple[list[Sample], list[Tensor]]]:
@@ -154,10 +154,10 @@ class BaselineLoop(ABC):
 
     @abstractmethod
     def _values(self, samples: Sequence[Sample]) -> Tensor:
-        """Values with gradient, and trunk features without."""
+        """Return the values, with gradient; trunk features have none."""
 
     def minibatch(self, samples: Sequence[Sample]) -> Step:
-        """One step of critic and policy."""
+        """Update critic and policy once."""
         critic_norm = self._critic_step(samples)
         advantages = torch.cat([one.advantages for one in samples])
         advantages = torch.split(normalize(advantages, 0.01), [len(one.advantages) for one in samples])
@@ -189,16 +189,16 @@ class BaselineLoop(ABC):
     # ------------------------------------------------------------------ scored tokens
 
     def _scored_rows(self, sample: Sample, *, acting: bool = False) -> tuple[TokenIds, ...]:
-        """Actions whose logits are needed."""
+        """Return the actions whose logits are needed."""
         every = self.workload.distribution == Distribution.CANDIDATES or acting
         return sample.candidates if every else (sample.action,)
 
     def _n_values(self, sample: Sample) -> int:
-        """Tokens with a value before them."""
+        """Return the number of tokens with a value before them."""
         return len(sample.old_values)
 
     def _scores(self, samples: Sequence[Sample], logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Log-probability and entropy of each unit, from the logits of the rows that were scored."""
+        """Return log-probability and entropy of each unit, from the logits of the rows that were scored."""
         by_token = torch.cat(list(logits)).float()
         if self.workload.distribution == Distribution.CANDIDATES:
             return self._candidate_scores(samples, by_token)
@@ -313,7 +313,7 @@ class ReferenceLoop(BaselineLoop):
             yield chunk, self._sliced(pairs)
 
     def _sliced(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[Tensor]:
-        """Logits before each token of each action, one row after the other."""
+        """Return the logits before each token of each action, one row after the other."""
         ids, mask = self._padded(pairs)
         logits = self.network(input_ids=ids, attention_mask=mask).logits
         return [logits[row, len(p) - 1 : len(p) - 1 + len(a)] for row, (p, a) in enumerate(pairs)]
@@ -375,7 +375,10 @@ class CompetentLoop(BaselineLoop):
                 chunk = []
 
     def _gathered(self, pairs: Sequence[tuple[TokenIds, TokenIds]]) -> list[Tensor]:
-        """Logits before each token of each action: rows end together, so that the last columns hold all of them."""
+        """Return the logits before each token of each action.
+
+        Rows end together, so that the last columns hold all of these logits.
+        """
         ids, mask, positions = self._padded(pairs)
         longest = max(len(action) for _, action in pairs)
         logits = self.network(
@@ -395,6 +398,6 @@ class CompetentLoop(BaselineLoop):
 
 
 def _starts(samples: Sequence[Sample]) -> list[int]:
-    """Where the tokens of each action start, laid end to end."""
+    """Return the start of each action's tokens, with actions laid end to end."""
     lengths = [len(one.action) for one in samples]
     return [sum(lengths[:n]) for n in range(len(lengths))]

@@ -41,7 +41,7 @@ class Model(NamedTuple):
     """A model of the table.
 
     Attributes:
-        name: As in the table.
+        name: Name of the row in the table.
         imports: Imports from scikit-learn: "module.Name".
         expression: Expression of the unfitted model.
     """
@@ -133,7 +133,7 @@ MODELS = (
 BANNED_MODELS = frozenset(
     model.name for model in MODELS if any(dotted.rpartition(".")[-1] in BANNED for dotted in model.imports)
 )
-"""Names of those that the environment refuses."""
+"""Names of models that the environment refuses."""
 
 
 # ---------------------------------------------------------------------- one evaluation
@@ -155,7 +155,7 @@ class Evaluation(NamedTuple):
     error: str | None = None
 
     def summary(self) -> dict[str, object]:
-        """For the file; the deviation is that of the population."""
+        """Return the entry of the results file; the deviation is that of the population."""
         cost = {"seconds": round(self.seconds, 3), "cpu_seconds": round(self.cpu_seconds, 3)}
         if self.error is not None:
             return {"error": self.error, **cost}
@@ -164,7 +164,7 @@ class Evaluation(NamedTuple):
 
 
 Evaluate = Callable[[str, Dataset, Sequence[int]], Evaluation]
-"""From a body of `build_model`, a table and random states to the body's scores."""
+"""Function from a body of `build_model`, a table and random states to the body's scores."""
 
 
 def evaluate_in_process(code: str, dataset: Dataset, random_states: Sequence[int]) -> Evaluation:
@@ -195,12 +195,12 @@ def evaluate_in_process(code: str, dataset: Dataset, random_states: Sequence[int
 
 
 def tables_here() -> list[str]:
-    """Names of the tables that can be measured without fetching any."""
+    """Return the names of the tables that can be measured without fetching any."""
     return [name for name, row in DATASETS.items() if row.manifest is None or store.read_receipt(name) is not None]
 
 
 def preprocessing_of(name: str) -> Preprocessing:
-    """Preprocessing of a table: as published, unless there are no published scores or they cannot be reproduced."""
+    """Return the preprocessing of a table: as published, unless no published scores exist or can be reproduced."""
     row = DATASETS[name]
     published_too = row.published if row.manifest is None else "published" in row.manifest.recipes
     return "published" if published_too else "default"
@@ -209,13 +209,13 @@ def preprocessing_of(name: str) -> Preprocessing:
 def measure(
     dataset: Dataset, models: Iterable[Model], evaluate: Evaluate, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Every model on the reported halves; the best of them and the oracle on fresh ones too.
+    """Evaluate every model on the reported halves; the best of them and the oracle on fresh ones too.
 
     Args:
-        dataset: The table.
-        models: At least one that works.
-        evaluate: Runs the code.
-        say: Where progress goes.
+        dataset: Table to evaluate on.
+        models: Models to evaluate; at least one must run.
+        evaluate: Function that runs the code.
+        say: Function called with a line of progress.
     """
     codes = {model.name: model.code for model in models}
     found: dict[str, Any] = {}
@@ -249,10 +249,10 @@ def run(
     """Measure tables one after the other, write the results after each, and print them.
 
     Args:
-        names: Of tables.
-        models: Rows of the result.
-        output: File to write, where entries of other tables stay; None for none.
-        evaluate: Runs the code.
+        names: Names of tables.
+        models: Models to evaluate, the rows of the result.
+        output: File to write; its entries of other tables are kept. None to write no file.
+        evaluate: Function that runs the code.
     """
     kept = {} if output is None or not output.exists() else json.loads(output.read_text(encoding="utf-8"))["datasets"]
     result, measured = _head(), {}
@@ -302,7 +302,7 @@ def score_rows(
 
     Args:
         measured: Scores by table, as they are recorded.
-        format_name: Of the name of a model.
+        format_name: Function that formats the name of a model.
     """
     columns = list(measured.values())
 

@@ -17,7 +17,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def published(table: str) -> dict[str, float]:
-    """ROC AUC by method on a table of DataSciCoding; empty for a table without published scores.
+    """Return the ROC AUC by method on a table of DataSciCoding; empty for a table without published scores.
 
     Only scores of `preprocessing="published"` may stand beside them.
     """

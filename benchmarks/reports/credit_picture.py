@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from benchmarks.reports.rollouts import Rollout, RolloutStep
 
 MOST_STEPS = 30
-"""Actions that are drawn; of longer episodes the last ones, where the reward comes from."""
+"""Maximum number of actions drawn; of longer episodes the last ones, closest to the reward."""
 _SCALE = 2  # pixels of a point
 _MARGIN, _GAP, _PAD = 18, 16, 4
 _OBSERVATION_WIDTH, _COLUMN_WIDTH, _LEAST_WIDTH = 300, 400, 1000
@@ -24,7 +24,7 @@ _VISIBLE = str.maketrans({" ": "\u00b7", "\n": "\u21b5", "\t": "\u21e5", "\r": "
 _STOPS = (
     (194, 87, 12), (233, 138, 60), (248, 201, 160), (247, 247, 247), (181, 211, 236), (111, 168, 214), (47, 116, 181)
 )  # fmt: skip
-"""Colours from -1 to 1: orange and blue stay apart for colour-blind readers, green and red do not. As in the report."""
+"""Colours from -1 to 1, as in the report: colour-blind readers tell orange and blue apart, unlike green and red."""
 _INK, _DIM, _LINE = (30, 30, 30), (110, 110, 110), (215, 215, 215)
 _DARK = 0.179
 """Relative luminance of WCAG 2 at which black and white have the same contrast."""
@@ -33,13 +33,13 @@ Color = tuple[int, int, int]
 
 
 def visible(token: str) -> str:
-    """Return a token with its spaces and line ends as signs, cut where it is no token any more."""
+    """Return a token with its spaces and line ends as visible signs, cut if it is too long."""
     shown = token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}\u2026"
     return shown.translate(_VISIBLE)
 
 
 def shade(advantage: float, scale: float) -> Color:
-    """From near white at 0 to blue or orange at the scale, and its negative."""
+    """Return the colour of an advantage: near white at 0, blue at the scale, orange at its negative."""
     place = (min(max(advantage / scale, -1.0), 1.0) + 1) / 2 * (len(_STOPS) - 1)
     low = min(int(place), len(_STOPS) - 2)
     mixed = (round(a + (place - low) * (b - a)) for a, b in zip(_STOPS[low], _STOPS[low + 1], strict=True))
@@ -48,7 +48,7 @@ def shade(advantage: float, scale: float) -> Color:
 
 
 def is_dark(color: Color) -> bool:
-    """Whether white is read better on it than black."""
+    """Return whether white text is easier to read than black on a colour."""
     linear = (one / 3294.6 if one <= 10 else ((one / 255 + 0.055) / 1.055) ** 2.4 for one in color)
     red, green, blue = linear
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue <= _DARK
@@ -78,7 +78,7 @@ def credit_picture(rollout: Rollout, most_steps: int = MOST_STEPS) -> Image.Imag
 
     Args:
         rollout: The rollout to draw.
-        most_steps: Of longer episodes only the last so many actions are drawn.
+        most_steps: Maximum number of actions drawn; the last ones of longer episodes.
     """
     first = max(len(rollout.steps) - most_steps, 0)
     steps = rollout.steps[first:]
@@ -143,7 +143,7 @@ class _Pen:
 
 
 def _lay_out(step: RolloutStep, column: str) -> list[_Box]:
-    """Tokens of an action from left to right, in as many lines as they need."""
+    """Lay out the tokens of an action from left to right, in as many lines as they need."""
     letter = _font(_TEXT).getlength("m") / _SCALE
     boxes: list[_Box] = []
     x = y = 0.0

@@ -24,7 +24,7 @@ def report_of_folder(folder: Path) -> Report:
     """Return the report of all results files and trainings in a folder and its folders.
 
     Raises:
-        BenchmarkError: If there are none.
+        BenchmarkError: If there are no such files.
         LangEnvsError: If a file is damaged.
     """
     files, runs, title = results_files(folder), run_folders(folder), folder.resolve().name

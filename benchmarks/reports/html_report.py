@@ -22,7 +22,7 @@ def report_of(files: Sequence[Path], title: str | None = None) -> Report:
 
     Args:
         files: Results files of `run`.
-        title: Heading; None for one of agents and tasks.
+        title: Heading; by default the names of agents and tasks.
 
     Raises:
         ResultFileError: If two files hold the same agent on the same task.

@@ -14,8 +14,8 @@ def labels_remark(env_id: str, settings: Mapping[str, Any] | None = None) -> str
     """Explain how the labels of an id of DataSciCoding can be known, in a sentence; empty if they cannot or are absent.
 
     Args:
-        env_id: Any id.
-        settings: Arguments other than registered.
+        env_id: Id of any environment.
+        settings: Arguments that differ from the registered ones.
     """
     registered = next((row.kwargs for row in ENV_ROWS if row.id == env_id), {})
     arguments = {**registered, **(settings or {})}

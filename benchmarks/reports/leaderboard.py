@@ -23,12 +23,13 @@ def add(cells: Iterable[Cell], *, replace: bool = False, folder: Path | None = N
     """Put agents on the leaderboard; tasks that an agent has there already are refused, or replaced.
 
     Args:
-        cells: Their complete results.
-        replace: Whether a task may be replaced, and an agent of the same name and other settings with all its tasks.
-        folder: Where the files are; that of the committed results by default.
+        cells: Complete results of the agents.
+        replace: Whether to replace tasks that are on the leaderboard already, and an agent of the same name with other
+            settings together with all its tasks.
+        folder: Folder of the leaderboard files; the committed one by default.
 
     Returns:
-        The files written.
+        Paths of the written files.
 
     Raises:
         ResultFileError: If episodes are missing, the environments have other arguments than registered, or something
@@ -52,7 +53,7 @@ def add(cells: Iterable[Cell], *, replace: bool = False, folder: Path | None = N
 
 
 def entries(folder: Path = FOLDER) -> list[dict[str, Any]]:
-    """Every agent on the leaderboard."""
+    """Return the entries of all agents on the leaderboard."""
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
@@ -107,7 +108,7 @@ def _require_same_agent(known: Mapping[str, Any], agent: Mapping[str, Any], wher
 
 
 def _task(cell: Cell) -> dict[str, Any]:
-    """Scores by seed, so that intervals can be computed again, over any tasks."""
+    """Return the scores by seed, so that intervals can be computed again, over any tasks."""
     scores = {name: [round(float(one), _DIGITS) for one in cell.scores(name)] for name in METRICS}
     score = normalised(cell)
     if score is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 """Colours that colour-blind readers tell apart (Okabe and Ito)."""
 _WITH_SEEDS = 3
-"""Curves of a picture up to which their seeds are drawn."""
+"""Maximum number of curves in a picture with individual seeds."""
 _METRICS = ("discounted_return", "success", "steps", "invalid_rate")
 _STYLE: dict[str, Any] = {
     "font.size": 9,
@@ -43,7 +43,7 @@ def style() -> Iterator[None]:
 
 @style()
 def plot_scores(cells: Sequence[Cell]) -> Figure:
-    """Means with intervals: a line for each task, a panel for each metric, a colour for each agent."""
+    """Plot means with intervals: a line for each task, a panel for each metric, a colour for each agent."""
     tasks = list(dict.fromkeys(cell.task for cell in cells))
     agents = list(dict.fromkeys(cell.agent for cell in cells))
     height = 1.1 + len(tasks) * max(0.32, 0.13 * len(agents) + 0.1)
@@ -85,7 +85,10 @@ def _score_panel(axes: Axes, name: str, cells: Sequence[Cell], tasks: Sequence[s
 def _mark_estimates(
     axes: Axes, found: Sequence[Estimate], rows: Sequence[float], factor: float, number: int, label: str | None
 ) -> None:
-    """Points with their intervals. A percentile interval need not hold its point, so it is a line of its own."""
+    """Draw points with their intervals.
+
+    A percentile interval need not contain its point, so it is drawn as a line of its own.
+    """
     color = PALETTE[number % len(PALETTE)]
     marker = _MARKERS[number % len(_MARKERS)]
     values = [factor * one.value for one in found]
@@ -130,11 +133,11 @@ def plot_curves(
     ylabel: str,
     references: Mapping[str, float] | None = None,
 ) -> Figure:
-    """Learning curves with intervals.
+    """Plot learning curves with intervals.
 
     Args:
-        curves: By name, from `learning_curve`.
-        title: Above.
+        curves: Curves by name, from `learning_curve`.
+        title: Title above the picture.
         ylabel: Label of the measured quantity.
         references: Levels to compare with, by name.
     """

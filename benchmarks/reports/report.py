@@ -26,7 +26,7 @@ from lang_envs.report.statistics import LEVEL, RESAMPLES, Estimate, estimate, in
 MAIN = ("return", "success", "steps", "invalid_rate")
 _IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
 _WIDE, _LEAST = 110, 14
-"""Letters of a terminal that has room for all of these, and of a name."""
+"""Widths in characters: of a terminal with room for all of these columns, and of the narrowest name."""
 _PICTURES = ("scores.png", "improvement.png", "credit.png")
 _DETAILS = tuple(name for name in METRICS if name not in (*MAIN, "discounted_return"))
 
@@ -35,12 +35,12 @@ class Aggregate(NamedTuple):
     """An agent over all the tasks that all agents of a report share.
 
     Attributes:
-        agent: Name.
-        n_envs: How many those are.
+        agent: Name of the agent.
+        n_envs: Number of shared tasks.
         success: Interquartile mean of the success rates; None where a task has no success.
-        score: Likewise of the returns between random (0) and optimal play (1), on the tasks that have such a scale;
-            None if none has.
-        n_scored: How many have.
+        score: Interquartile mean of the returns between random (0) and optimal play (1), on the tasks that have such a
+            scale; None if none has.
+        n_scored: Number of tasks with such a scale.
     """
 
     agent: str
@@ -51,7 +51,7 @@ class Aggregate(NamedTuple):
 
 
 class Improvement(NamedTuple):
-    """How often one agent does better than another on the tasks that both have played."""
+    """Estimate of how often one agent does better than another, on the tasks that both have played."""
 
     first: str
     second: str
@@ -68,7 +68,7 @@ def shown(one: Estimate | None, metric: Metric) -> str:
 
 
 def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
-    """Every agent over the tasks that all of them have played; empty unless there are two tasks or more."""
+    """Compute aggregates of every agent over the tasks that all of them have played; empty for fewer than two tasks."""
     by_agent = _grouped(cells, "agent")
     tasks = [task for task, own in _grouped(cells, "task").items() if len(own) == len(by_agent)]
     if len(tasks) < 2:
@@ -85,7 +85,7 @@ def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
 
 
 def improvements(cells: Sequence[Cell]) -> list[Improvement]:
-    """Every pair of agents, the better one first, by discounted return, on the tasks that both have played."""
+    """Compare every pair of agents, the better one first, by discounted return, on the tasks that both have played."""
     scores = {
         agent: {cell.task: cell.scores("discounted_return") for cell in own}
         for agent, own in _grouped(cells, "agent").items()
@@ -104,7 +104,7 @@ def improvements(cells: Sequence[Cell]) -> list[Improvement]:
 
 
 def _grouped(cells: Sequence[Cell], name: str) -> dict[str, list[Cell]]:
-    """Cells by agent or by task."""
+    """Group cells by agent or by task."""
     found: dict[str, list[Cell]] = {}
     for cell in cells:
         found.setdefault(getattr(cell, name), []).append(cell)
@@ -112,7 +112,7 @@ def _grouped(cells: Sequence[Cell], name: str) -> dict[str, list[Cell]]:
 
 
 def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate | None]:
-    """Means by metric; None where the episodes do not have it."""
+    """Return means by metric; None where the episodes lack it."""
     scores = {name: cell.scores(name) for name in names}
     return {name: estimate([one], mean) if len(one) else None for name, one in scores.items()}
 
@@ -121,11 +121,11 @@ def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate | None]:
 
 
 def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
-    """Means of every agent on every task, with intervals where the width of a terminal allows.
+    """Return a table of the means of every agent on every task, with intervals in a wide terminal.
 
     Args:
         cells: Results of agents.
-        width: Letters of a line; in a narrow terminal there are fewer columns.
+        width: Characters of a line; a narrow terminal shows fewer columns.
     """
     names = _IN_TERMINAL if width >= _WIDE else _IN_TERMINAL[:2]
     table = Table(box=None)
@@ -225,15 +225,15 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
 
     Args:
         files: Results files.
-        folder: Where to; made if it is not there.
-        rollout: `ENV/SEED/EPISODE` whose token credit is drawn; None for the first success that has any.
+        folder: Folder to write to; created if missing.
+        rollout: `ENV/SEED/EPISODE` whose token credit is drawn; None for the first success with token credit.
 
     Returns:
-        The written files.
+        Paths of the written files.
 
     Raises:
-        ReportError: If a file is no results file.
-        ResultFileError: If the episode is not there or has no credit.
+        ReportError: If a file is not a results file.
+        ResultFileError: If the episode is missing or has no credit.
     """
     from benchmarks.reports.credit_picture import credit_picture
     from benchmarks.reports.plots import plot_improvements, plot_scores

@@ -18,11 +18,11 @@ class RolloutStep(NamedTuple):
 
     Attributes:
         observation: Observation before the action.
-        tokens: Of the action.
-        reward: Of the step.
-        log_probs: Of the tokens; may be empty.
-        values: Before the tokens, by column; a column may lack them. Likewise:
-        advantages: Of the tokens, by column.
+        tokens: Texts of the action's tokens.
+        reward: Reward of the step.
+        log_probs: Log-probability of each token; may be empty.
+        values: Values before the tokens, by column; a column may be missing.
+        advantages: Advantages of the tokens, by column.
     """
 
     observation: str
@@ -34,12 +34,12 @@ class RolloutStep(NamedTuple):
 
 
 class Rollout(NamedTuple):
-    """One episode, as several ways of assigning credit see it.
+    """One episode with the credit of several estimators.
 
     Attributes:
         title: Agent, task and seed.
-        columns: Names of the ways.
-        steps: Its actions.
+        columns: Names of the estimators.
+        steps: Actions of the episode.
         remark: Caption: the source of the values, the discount.
     """
 
@@ -50,7 +50,7 @@ class Rollout(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """The largest advantage, by amount, in any column; 1 where all are 0."""
+        """Largest absolute advantage in any column; 1 where all are 0."""
         rows = (row for step in self.steps for row in step.advantages.values())
         return max((abs(value) for row in rows for value in row), default=0.0) or 1.0
 
@@ -63,14 +63,14 @@ def read_rollout(path: Path, wanted: str | None = None) -> Rollout | None:
     """Return an episode of a results file.
 
     Args:
-        path: The file.
-        wanted: `ENV/SEED/EPISODE`; None for the first that ended by success, or else the first that has credit.
+        path: Path of the results file.
+        wanted: `ENV/SEED/EPISODE`; None for the first that ended by success, or else the first with credit.
 
     Returns:
-        None if it has none with credit.
+        The episode; None if no episode has credit.
 
     Raises:
-        ReportError: If the file is no results file.
+        ReportError: If the file is not a results file.
     """
     results = read_results(path)
     credit = (results.steps_header or {}).get("credit")

@@ -29,8 +29,8 @@ class LiveReport:
 
     Args:
         folder: Folder with results files and trainings.
-        build: Return the page of a folder, with a version that it compares with the one of `/version`.
-        every: Seconds for which the files are not looked at again.
+        build: Function that returns the page of a folder, with a version to compare with that of `/version`.
+        every: Minimum number of seconds between two looks at the files.
     """
 
     def __init__(self, folder: Path, build: Build, *, every: float = _EVERY) -> None:
@@ -76,8 +76,8 @@ class ReportServer(ThreadingHTTPServer):
     name was made to point here is refused. Paths are compared with two constants, never looked up on the disk.
 
     Args:
-        report: The page.
-        port: Port; 0 for one that is free.
+        report: Page to serve.
+        port: Port; 0 for any free one.
     """
 
     daemon_threads = True
@@ -88,7 +88,7 @@ class ReportServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Address to open."""
+        """Address of the page."""
         return f"http://{ADDRESS}:{self.server_port}/"
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -98,7 +98,7 @@ class ReportServer(ThreadingHTTPServer):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Values of the Host header that are answered."""
+        """Accepted values of the Host header."""
         return f"{ADDRESS}:{self.server_port}", f"localhost:{self.server_port}"
 
 

@@ -25,18 +25,20 @@ from lang_envs.report.statistics import (
 )
 
 SETTLED = 0.05
-"""A difference that equal agents show more rarely than this is more than chance."""
+"""Significance level."""
 _MOST_DIVISIONS = 200_000
 _AT_A_TIME = 10_000
-"""Of scores into two groups; where there are more, as many are drawn."""
+"""Number of divisions of scores into two groups that are evaluated together."""
 
 
 def probability_of_improvement(first: Strata, second: Strata) -> Estimate:
-    """Probability that a seed of the first does better than one of the second, averaged over tasks; ties count half.
+    """Estimate the probability that a seed of the first does better than one of the second, averaged over tasks.
+
+    Ties count half.
 
     Args:
         first: Scores by task.
-        second: Of the other, on the same tasks in the same order.
+        second: Scores of the other, on the same tasks in the same order.
 
     Raises:
         ValueError: If there are no scores, or the tasks differ in number.
@@ -57,7 +59,7 @@ def probability_of_improvement(first: Strata, second: Strata) -> Estimate:
 
 
 def rank_test(first: Floats, second: Floats) -> float:
-    """How probable it is that seeds of one distribution differ at least as much in ranks as these two groups do.
+    """Return the probability that two groups of one distribution differ at least as much in ranks as these do.
 
     The exact two-sided permutation test of Mann and Whitney's U, ties included: of all ways to divide the scores into
     groups of these sizes, the share whose probability of improvement is as far from a half. Three seeds against three
@@ -114,8 +116,8 @@ def holm(p_values: Sequence[float], planned: int | None = None) -> list[float]:
     """Return p-values corrected for their number by Holm's method, in their order.
 
     Args:
-        p_values: Of the tests that were made.
-        planned: Number of all tests; those not made count as if they came out larger. None for these alone.
+        p_values: P-values of the tests made.
+        planned: Number of all planned tests; those not made count as if theirs were larger. None for these alone.
     """
     n = max(planned or 0, len(p_values))
     corrected, largest = [0.0] * len(p_values), 0.0
@@ -126,13 +128,16 @@ def holm(p_values: Sequence[float], planned: int | None = None) -> list[float]:
 
 
 def _wins(x: Floats, y: Floats) -> Floats:
-    """1 where x > y, 0.5 where equal, `[a]` and `[b]` to `[a, b]`; the mean is Mann and Whitney's U, scaled to 1."""
+    """Return 1 where x > y and 0.5 where they are equal, `[a, b]` from `[a]` and `[b]`.
+
+    The mean is Mann and Whitney's U, scaled to 1.
+    """
     wins: Floats = (x[:, None] > y) + 0.5 * (x[:, None] == y)
     return wins
 
 
 def _counts(draws: NDArray[np.int64]) -> Floats:
-    """How often each of n seeds is drawn, `[RESAMPLES, n]` to the same."""
+    """Count how often each of n seeds is drawn, `[RESAMPLES, n]` to the same shape."""
     n_draws, n = draws.shape
     flat = np.bincount((draws + n * np.arange(n_draws)[:, None]).ravel(), minlength=n_draws * n)
     return flat.reshape(n_draws, n).astype(np.float64)

@@ -12,7 +12,7 @@ from rich.table import Table
 from lang_envs.cli.common import console
 
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e-?\d+)?( ?%)?( \[.*\])?")
-"""A number, with its interval."""
+"""Pattern of a number with its interval."""
 
 
 def show_table(

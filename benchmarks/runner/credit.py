@@ -10,7 +10,7 @@ import numpy as np
 from poad_sb3.credit.advantages import next_state_values, token_gae
 
 GAMMA, GAE_LAMBDA = 0.95, 0.95
-"""Defaults of the algorithms, per action."""
+"""Defaults of the algorithms, for each action."""
 
 
 class CreditRule(NamedTuple):
@@ -18,7 +18,7 @@ class CreditRule(NamedTuple):
 
     Attributes:
         gamma_token: Discount inside an action; None for that between actions.
-        whole_actions: One value before the action and one advantage for all its tokens.
+        whole_actions: Whether there is one value before the action and one advantage for all its tokens.
     """
 
     gamma_token: float | None = 1.0
@@ -30,7 +30,7 @@ CREDITS: dict[str, CreditRule] = {
     "NTPO": CreditRule(gamma_token=None),
     "TWOSOME": CreditRule(whole_actions=True),
 }
-"""By the algorithm that has it."""
+"""Rules by the name of the algorithm."""
 
 
 def credit_of_episode(
@@ -41,12 +41,12 @@ def credit_of_episode(
     gamma: float = GAMMA,
     gae_lambda: float = GAE_LAMBDA,
 ) -> dict[str, list[list[float]]]:
-    """Advantages of all tokens of an episode, by the name of the rule.
+    """Compute the advantages of all tokens of an episode, by the name of the rule.
 
     Args:
-        rewards: Of every action.
-        values: Before each token of every action, at least one.
-        final_value: Of the observation after the last action: 0 where the episode terminated.
+        rewards: Reward of every action.
+        values: Values before each token of every action, at least one.
+        final_value: Value of the observation after the last action: 0 where the episode terminated.
         gamma: Discount between actions.
         gae_lambda: GAE lambda between actions; inside actions it is 1.
     """

@@ -18,19 +18,19 @@ from poad_sb3.common.episode_lines import moves_of
 
 
 class Step(NamedTuple):
-    """One decision and its result.
+    """One action and its result.
 
     Attributes:
         observation: Observation before the action.
         admissible_actions: Listed actions; None where any text is an action.
-        decision: The agent's answer.
-        reward: Of the step.
-        terminated: The episode ended by success or failure.
-        truncated: Its time is up.
+        decision: Action of the agent, with its cost.
+        reward: Reward of the step.
+        terminated: Whether the episode ended by success or failure.
+        truncated: Whether the time limit ended the episode.
         next_observation: Observation after the action.
-        info: Of the step.
-        fields: Further fields of its line; see `Agent.step_fields`.
-        final_value: Of the last step of a truncated episode: the agent's value of the next observation, if known.
+        info: Info of the step.
+        fields: Further fields of the step's line; see `Agent.step_fields`.
+        final_value: Agent's value of the next observation after the last step of a truncated episode, if known.
     """
 
     observation: str
@@ -46,7 +46,7 @@ class Step(NamedTuple):
 
     @property
     def moves(self) -> int:
-        """Units of time it took: the moves of a macro-action, or 1."""
+        """Units of time that the action took: the moves of a macro-action, or 1."""
         return moves_of(self.info)
 
 
@@ -54,15 +54,15 @@ class Result(NamedTuple):
     """The outcome of an episode.
 
     Attributes:
-        episode_return: Sum of the rewards.
-        discounted_return: The same, a reward discounted by the moves made before its action.
+        episode_return: Undiscounted sum of the rewards.
+        discounted_return: Sum of the rewards, each discounted by the moves made before its action.
         success: Whether the goal was reached.
-        n_actions: Decisions.
-        n_moves: Units of time.
-        n_invalid: Decisions whose text is outside the command set.
-        terminated: It ended by success or failure.
-        truncated: Its time was up.
-        usage: Cost of all decisions together.
+        n_actions: Number of actions.
+        n_moves: Number of units of time.
+        n_invalid: Number of actions whose text is outside the command set.
+        terminated: Whether it ended by success or failure.
+        truncated: Whether the time limit ended it.
+        usage: Cost of all actions together.
         family: Fields of the family, see `FAMILY_FIELDS`.
     """
 
@@ -87,13 +87,13 @@ _SHARES: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool], str]] = {
     ),
     "key_share": ("key_correct", lambda info: bool(info["key_correct"]), "share of the actions with the right key"),
 }
-"""Of the decisions whose info has a key, how many satisfy a test; and in words."""
+"""Share of the actions whose info satisfies a test: its key, the test, and its description."""
 _LAST = {
     "best_score": ("best_so_far", "best score of code that ran in the episode; absent if none did"),
     "data": ("data", "where the rows come from: `real`, `synthetic`, `generated` or `own`"),
 }
 FAMILY_FIELDS = {name: row[-1] for name, row in (*_SHARES.items(), *_LAST.items())}
-"""Fields of some families beside those of all, and their meaning."""
+"""Fields that only some families have, and their meaning."""
 
 
 def make_text_env(env_id: str, settings: Mapping[str, Any] | None = None) -> TextAction:
@@ -107,18 +107,18 @@ def play_episode(
     """Play a whole episode.
 
     Args:
-        env: From `make_text_env`.
-        agent: Who plays.
-        seed: Of the environment and of the agent.
-        discount: Per move. The reward of a macro-action counts its moves from 0, so that it is discounted by the moves
-            before it.
+        env: Environment, from `make_text_env`.
+        agent: Agent that plays.
+        seed: Seed of the environment and of the agent.
+        discount: Discount per move. The reward of a macro-action is discounted inside it already, from its first move,
+            so it is discounted here by the moves before it.
         watch: Called with every step.
 
     Raises:
-        AgentFailedError: If the agent answers with anything but a `Decision` as the protocol has it.
+        AgentFailedError: If the answer of the agent is not a valid `Decision`.
     """
     observation, info = env.reset(seed=seed)
-    info = _copied(info)  # an environment may go on writing into its own
+    info = _copied(info)  # an environment may keep writing into its own
     inner: Any = env.unwrapped
     agent.records_steps = watch is not None
     agent.begin(inner, seed)
@@ -171,10 +171,10 @@ def _copied(value: Any) -> Any:
 
 
 def check_decision(answer: object) -> Decision:
-    """Return the answer of an agent, if it is one; its numbers as Python's own.
+    """Return the answer of an agent if it is valid, with its numbers converted to Python's own.
 
     Raises:
-        AgentFailedError: If it is none, or could not be counted and recorded.
+        AgentFailedError: If it is not a `Decision`, or could not be counted and recorded.
     """
     if not isinstance(answer, Decision) or not isinstance(answer.text, str):
         got = f"a text of type {type(answer.text).__name__}" if isinstance(answer, Decision) else type(answer).__name__

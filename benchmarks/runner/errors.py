@@ -19,8 +19,8 @@ class FailedError(BenchmarkError):
     """Work that raised an error.
 
     Args:
-        message: The work and its failure.
-        trace: The error it came from, as Python shows it; text, so that it passes between processes.
+        message: Description of the work and its failure.
+        trace: Traceback of the original error; as text, so that it passes between processes.
     """
 
     def __init__(self, message: str, trace: str = "") -> None:

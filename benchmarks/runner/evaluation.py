@@ -47,7 +47,7 @@ def play(
 
 
 def summarize(episodes: Sequence[Result]) -> Summary:
-    """Means and 95% intervals.
+    """Compute means and 95% intervals.
 
     Equal returns (a deterministic agent) have an interval of width 0; that of a single episode is unknown, NaN.
     """

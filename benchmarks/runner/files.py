@@ -39,7 +39,7 @@ def write_picture(path: Path, picture: Figure | Image.Image) -> Path:
 
 
 _FREQUENT, _FAR = 192, 64
-"""Colours of a palette: the most frequent ones, and those that are farthest from all before them."""
+"""Number of colours in a palette: the most frequent ones, and those farthest from all before them."""
 
 
 def _with_few_colors(image: Image.Image) -> Image.Image:

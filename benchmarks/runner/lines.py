@@ -21,8 +21,8 @@ class Line(NamedTuple):
     """A whole line of a file.
 
     Attributes:
-        record: Its content.
-        end: Where the next one begins, in bytes.
+        record: Content of the line.
+        end: Offset of the next line, in bytes.
     """
 
     record: dict[str, Any]
@@ -30,10 +30,10 @@ class Line(NamedTuple):
 
 
 def encode(record: Record) -> bytes:
-    """One line.
+    """Encode a record as one line.
 
     Raises:
-        ResultFileError: If a number is not finite, or a value is no JSON value.
+        ResultFileError: If a number is not finite, or a value is not JSON.
     """
     try:
         return encode_line(record)
@@ -53,7 +53,7 @@ def read_lines(path: Path) -> Iterator[Line]:
     """Yield the whole lines of a file; an incomplete last line, left by a killed process or an editor, is skipped.
 
     Raises:
-        ResultFileError: If the file cannot be read, or a whole line is no JSON object.
+        ResultFileError: If the file cannot be read, or a complete line is not a JSON object.
     """
     try:
         with path.open("rb") as file:
@@ -84,11 +84,11 @@ class LineFile:
     """A file of JSON lines, open for appending by this process alone. Use it in a `with` statement.
 
     Args:
-        path: The file; it and its folder are made where they are not there.
+        path: Path of the file; created, with its folder, if missing.
 
     Raises:
         FileBusyError: If another process has it open.
-        ResultFileError: If it cannot be written.
+        ResultFileError: If the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -128,7 +128,7 @@ class LineFile:
         """Add lines by one write, and wait until they are on the disk; on an error none of them is in the file.
 
         Raises:
-            ResultFileError: If they cannot be written.
+            ResultFileError: If the lines cannot be written.
         """
         if not records:
             return

@@ -41,7 +41,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def _commit() -> str | None:
-    """Commit of the checkout, with a plus sign where tracked files differ from it; None outside a repository."""
+    """Return the commit, with a plus sign where tracked files differ from it; None outside a repository."""
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()

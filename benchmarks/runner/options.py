@@ -10,7 +10,7 @@ import typer
 from benchmarks.runner.errors import BenchmarkError
 
 Count = Annotated[int, typer.Option(min=1)]
-"""A size or a number of repeats."""
+"""Type of an option for a size or a number of repeats."""
 
 
 def one_of(known: Collection[str], help: str = "", *names: str) -> Any:
@@ -30,7 +30,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     """Return the seeds of `0,1,2`.
 
     Raises:
-        BenchmarkError: If they are no whole numbers.
+        BenchmarkError: If the seeds are not integers.
     """
     try:
         return tuple(int(one) for one in text.split(",") if one)

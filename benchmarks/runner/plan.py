@@ -26,8 +26,8 @@ class Job(NamedTuple):
 
     Attributes:
         env: Id of the environment.
-        seed: The group of episodes it belongs to; intervals are taken over groups.
-        episode: Its number in the group, from 0.
+        seed: Group of the episode; intervals are taken over groups.
+        episode: Number of the episode in its group, from 0.
     """
 
     env: str
@@ -56,11 +56,11 @@ class Plan:
     """A measurement.
 
     Attributes:
-        agent: Argument of `make_agent`; `{seed}` in it stands for the seed: five checkpoints of five trainings.
-        envs: Ids, each once.
-        episodes: Of every seed on every environment.
-        seeds: How many.
-        first_seed: The others follow it.
+        agent: Argument of `make_agent`; `{seed}` in it stands for the seed, as for five checkpoints of five trainings.
+        envs: Ids of the environments, each once.
+        episodes: Number of episodes of each seed on each environment.
+        seeds: Number of seeds.
+        first_seed: First seed; the others follow it.
         agent_settings: Further arguments of `make_agent`; texts may hold `{seed}` too.
         env_settings: Arguments of `gym.make`, for all environments.
         steps: Whether steps are recorded.
@@ -102,7 +102,7 @@ class Plan:
         return self.agent_of(0) != self.agent_of(1)
 
     def agent_of(self, seed: int) -> tuple[str, dict[str, Any]]:
-        """Arguments of `make_agent` for a seed."""
+        """Return the arguments of `make_agent` for a seed."""
         settings = {
             name: value.replace(_PLACE, str(seed)) if isinstance(value, str) else value
             for name, value in self.agent_settings.items()
@@ -114,7 +114,7 @@ class Plan:
         return range(self.first_seed, self.first_seed + self.seeds)
 
     def jobs(self) -> list[Job]:
-        """Every episode, in the order of the results file."""
+        """Return every episode, in the order of the results file."""
         return [
             Job(env_id, seed, episode)
             for env_id in self.envs
@@ -124,11 +124,11 @@ class Plan:
 
 
 def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
-    """First line of a results file.
+    """Return the first line of a results file.
 
     Args:
         plan: The plan to play.
-        identities: Of the agent, by seed; of the first seed only, where all seeds have the same.
+        identities: Identity of the agent by seed; of the first seed only, where all seeds have the same.
     """
     first = identities[plan.first_seed]
     agent: dict[str, Any] = {
@@ -160,12 +160,12 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
 
 
 def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: object) -> None:
-    """Refuse to go on in a file that holds another measurement.
+    """Refuse to continue a file that holds another measurement.
 
     Command, commit and hardware may differ. Versions may not: they change numbers.
 
     Raises:
-        ResultFileError: If anything else does.
+        ResultFileError: If anything else differs.
     """
     have, want = dict(_flat(without_incidental(recorded))), dict(_flat(without_incidental(asked)))
     differ = [key for key in sorted(have.keys() | want.keys()) if have.get(key) != want.get(key)]
@@ -203,7 +203,7 @@ def without_incidental(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested mappings by dotted names; lists are leaves, empty mappings have none."""
+    """Yield the leaves of nested mappings with dotted names; lists are leaves, empty mappings have none."""
     for key, inner in value.items():
         if isinstance(inner, Mapping):
             yield from _flat(inner, f"{prefix}{key}.")

@@ -32,9 +32,9 @@ from poad_sb3.distributed.ray_executor import RayExecutor
 from poad_sb3.errors import PoadError
 
 _loading = threading.Lock()
-"""Transformers loads one model at a time: two threads at once may leave weights empty."""
+"""Lock around loading: Transformers loads one model at a time; two threads at once may leave weights empty."""
 _AHEAD = 4
-"""Episodes for each worker that may be under way or wait for their turn; a kill loses no more."""
+"""Maximum number of episodes for each worker that are running or waiting; a kill loses no more."""
 
 
 class Workers(StrEnum):
@@ -49,9 +49,9 @@ class Played(NamedTuple):
 
     Attributes:
         job: The episode.
-        record: Its line.
-        steps: The lines of its steps, if the plan records them.
-        seconds: It took.
+        record: Line of the episode.
+        steps: Lines of the steps, if the plan records them.
+        seconds: Wall time of the episode.
     """
 
     job: Job
@@ -65,7 +65,7 @@ class Player:
 
     Args:
         plan: The plan to play.
-        agent_name: For the lines.
+        agent_name: Name of the agent in the lines.
     """
 
     def __init__(self, plan: Plan, agent_name: str = "") -> None:
@@ -74,10 +74,10 @@ class Player:
         self._env: tuple[str, TextAction] | None = None
 
     def identity(self, seed: int) -> Identity:
-        """Name and settings of the agent of a seed.
+        """Return name and settings of the agent of a seed.
 
         Raises:
-            AgentFailedError: If code of others fails to make it.
+            AgentFailedError: If code of a user or another package fails to make the agent.
         """
         try:
             agent = self._agent_of(seed)
@@ -174,10 +174,10 @@ def play_all(
     """Play episodes, and yield them in the given order, independent of the order of completion.
 
     Args:
-        player: Plays them itself if there is one worker; else others like it do.
+        player: Player for a single worker; further workers get players of the same plan.
         jobs: Jobs to play.
-        n_workers: How many play at a time.
-        workers: Where they do.
+        n_workers: Number of episodes that are played at a time.
+        workers: Kind of workers that play.
         ray: Address of a Ray cluster whose actors play instead; see `RayConnection`.
 
     Raises:
@@ -241,7 +241,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 _here = threading.local()
-"""The player of this thread, and all of its pool; an executor leaves no other place for them."""
+"""Player of this thread, and all of its pool; an executor offers no other place for them."""
 
 
 def _begin(plan: Plan, agent_name: str, made: list[Player]) -> None:

@@ -16,7 +16,7 @@ def key_of(record: Mapping[str, Any]) -> Job:
     """Return the episode that a line belongs to.
 
     Raises:
-        ResultFileError: If it is of none.
+        ResultFileError: If the line belongs to no episode.
     """
     try:
         return Job(record["env"], record["seed"], record["episode"])

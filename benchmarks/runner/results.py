@@ -39,18 +39,18 @@ METRICS = {
         Metric("cost", "cost", 4),
     )
 }
-"""By the name of the field; those that are None in all episodes of a task are not shown."""
+"""Metrics by the name of the field; those that are None in all episodes of a task are not shown."""
 
 
 class Cell(NamedTuple):
     """The episodes of one agent on one task.
 
     Attributes:
-        agent: Name.
-        env: Id.
-        header: Of the file.
-        episodes: Of all seeds, in order.
-        expected: How many episodes there should be.
+        agent: Name of the agent.
+        env: Id of the environment.
+        header: Header of the results file.
+        episodes: Episodes of all seeds, in order.
+        expected: Number of planned episodes.
     """
 
     agent: str
@@ -61,7 +61,7 @@ class Cell(NamedTuple):
 
     @property
     def task(self) -> str:
-        """The id, and arguments other than registered: with them it is another task."""
+        """Id with the arguments that differ from the registered ones: with them it is another task."""
         settings = self.header["env_settings"]
         arguments = ", ".join(f"{name}={value}" for name, value in settings.items())
         return f"{self.env} ({arguments})" if settings else self.env
@@ -72,7 +72,7 @@ class Cell(NamedTuple):
         return len(self.episodes) == self.expected
 
     def scores(self, metric: str) -> NDArray[np.float64]:
-        """Mean over the episodes of each seed, `[n_seeds]`; empty where no episode has the metric."""
+        """Return the mean over the episodes of each seed, `[n_seeds]`; empty where no episode has the metric."""
         by_seed: dict[int, list[float]] = {}
         for episode in self.episodes:
             value = episode.get(metric)
@@ -87,9 +87,9 @@ def load(paths: Iterable[Path]) -> list[Cell]:
     """Return the cells of some results files, in their order.
 
     Raises:
-        ReportError: If a file is no results file.
-        ResultFileError: If one is of a training, or two files hold the same agent on the same task, or different agents
-            of one name.
+        ReportError: If a file is not a results file.
+        ResultFileError: If a file is of a training, or two files hold the same agent on the same task, or different
+            agents of one name.
     """
     cells: list[Cell] = []
     for path in paths:
@@ -165,9 +165,9 @@ def _references() -> dict[str, References]:
 
 
 def normalised(cell: Cell) -> NDArray[np.float64] | None:
-    """Discounted returns by seed, with 0 for random and 1 for optimal play, `[n_seeds]`.
+    """Return the discounted returns by seed, with 0 for random and 1 for optimal play, `[n_seeds]`.
 
-    None where there are no references: no committed scores of the id, or other arguments than it is registered with.
+    None where there are no references: the id has no committed scores, or it has other arguments than registered.
     """
     references = references_of(cell.env)
     if references is None or cell.header["env_settings"]:

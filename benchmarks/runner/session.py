@@ -1,4 +1,4 @@
-"""`measure`: a plan is played into a file, from wherever it stopped."""
+"""Run an evaluation plan, resuming from its results file."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Done(NamedTuple):
     """Counts of a session.
 
     Attributes:
-        path: The results file.
-        found: Episodes that were in it already.
-        played: Episodes it added.
-        seconds: It took.
+        path: Path of the results file.
+        found: Number of episodes that the file had already.
+        played: Number of episodes that the session added.
+        seconds: Wall time of the session.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class Done(NamedTuple):
 
 
 def times_file(path: Path) -> Path:
-    """Path of the file with sessions and wall times, the parts that differ between two equal measurements."""
+    """Return the path of the file with sessions and wall times, the parts that differ between equal measurements."""
     return path.with_suffix(".times.jsonl")
 
 
@@ -56,21 +56,21 @@ def measure(
     """Play the missing episodes of a file, and write them there in the order of the plan.
 
     The file holds a header and a line for each episode. It is at all times the beginning of the file that an
-    undisturbed session writes, so that going on is playing the rest. Steps go to the disk before the line of their
-    episode does; those of an episode without a line are dropped.
+    uninterrupted session writes, so that resuming means playing the rest. Steps are written before the line of their
+    episode; those of an episode without a line are dropped.
 
     Args:
         plan: The plan of the measurement.
-        path: The results file.
+        path: Path of the results file.
         n_workers: Episodes that are played at a time.
-        workers: Where.
-        ray: Address of a Ray cluster whose actors play instead: `"local"`, `"auto"` or that of another.
+        workers: Kind of workers that play.
+        ray: Address of a Ray cluster whose actors play instead: `"local"`, `"auto"` or the address of another.
         watch: Called after every episode.
 
     Raises:
         ResultFileError: If the file holds another measurement, is damaged, or cannot be written.
         FileBusyError: If another process is writing it.
-        AgentFailedError: If an episode fails. Those before it are in the file.
+        AgentFailedError: If an episode fails. The episodes before it are in the file.
     """
     if path.suffix != ".jsonl":
         raise ResultFileError(f"Expected a name that ends in .jsonl; got {path}. Fix: --out {path.stem}.jsonl.")
@@ -104,10 +104,10 @@ def measure(
 
 
 def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """Return the episodes that are in a file; it ends after them.
+    """Return the episodes in a file, and truncate it after them.
 
     Raises:
-        ResultFileError: If they are not the first of these jobs, or of another measurement.
+        ResultFileError: If the episodes are not the first of these jobs, or belong to another measurement.
     """
     end, lines = _head(file, header)
     found: list[dict[str, Any]] = []
@@ -124,10 +124,10 @@ def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> 
 
 
 def _take_up_steps(file: LineFile, header: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> None:
-    """Let a file of steps end after those of these episodes.
+    """Truncate a file of steps after those of these episodes.
 
     Raises:
-        ResultFileError: If some of them are missing, or of another measurement.
+        ResultFileError: If some of the steps are missing, or belong to another measurement.
     """
     end, lines = _head(file, header, again=not episodes)
     for episode in episodes:

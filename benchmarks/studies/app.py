@@ -1,4 +1,4 @@
-"""`python -m benchmarks study`: run a study over cores, go on with it, and report."""
+"""`python -m benchmarks study`: run a study over cores, resume it, and report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AnyStudy: TypeAlias = "Study | Comparing"
 
 
 QUICK = Path("runs/studies")
-"""Where reports of small versions are written, and the HTML reports of all."""
+"""Folder of the reports of small versions, and of the HTML reports of all."""
 
 
 class Action(StrEnum):
@@ -37,7 +37,7 @@ class Action(StrEnum):
 
 
 def study_names() -> dict[str, str]:
-    """Studies by name, and the question of each."""
+    """Return the studies by name, with the question of each."""
     from benchmarks.studies.registry import ALL
 
     return {one.name: one.about for one in ALL}
@@ -161,14 +161,14 @@ def write_report(
     """Write NAME.json and the pictures, of all tasks and at least the usual seeds: a part would pass for the whole.
 
     Args:
-        study: The study.
-        seeds: The chosen ones.
+        study: Study to report.
+        seeds: Chosen seeds.
         pieces: Existing pieces.
-        folder: Where the files go.
-        quick: Report the small version.
+        folder: Folder of the written files.
+        quick: Whether to report the small version.
 
     Returns:
-        Lines to show, the files at the end.
+        Lines to show, the paths of the files at the end.
     """
     from benchmarks.runner.files import write_json, write_picture
     from benchmarks.studies.engine.html_report import report_of_study

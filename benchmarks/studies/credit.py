@@ -22,13 +22,13 @@ _METHODS = tuple(CREDITS)
 _PLAYER = "POAD"
 _SEED = 0
 _RATE = 1e-3
-"""Of all three; only pictures are compared, so the rate is not tuned."""
+"""Learning rate of all three; only pictures are compared, so it is not tuned."""
 _WATCHED = Evaluation(every=1_280, episodes=50, rollout=True)
 TASKS: dict[str, Task] = {
     "tomato-salad": Task("tomato-salad", "Overcooked-TomatoSalad-v0", 2_560, _WATCHED),
     "key-token": Task("key-token", "KeyToken-v0", 2_560, _WATCHED),
 }
-"""Trained half way: a critic that knows everything has no advantages left to show."""
+"""Tasks, trained half way: a critic that knows everything has no advantages left to show."""
 
 
 def _job(task: Task, method: str, script: Sequence[str] = ()) -> TrainingJob:
@@ -45,7 +45,7 @@ def _tasks(options: Options) -> list[Task]:
 
 
 def _jobs_of(task: Task, pieces: Pieces) -> dict[str, Job]:
-    """POAD's run with a recorded episode; then the other methods, whose critics judge the same actions."""
+    """Return POAD's run with a recorded episode, then the other methods, whose critics value the same actions."""
     jobs: dict[str, Job] = {_PLAYER: _job(task, _PLAYER)}
     if player := pieces.find(jobs[_PLAYER]):
         script = [step["action"] for step in player["rollout"]]
@@ -128,7 +128,10 @@ def _to_json(task: Task, found: Mapping[str, Piece], own: Rollout) -> dict[str, 
 
 
 def _share_within(rollout: Rollout, column: str) -> float:
-    """Of the variance of all advantages, the share inside actions: 0 where all tokens of one are credited alike."""
+    """Return the share of the variance of all advantages that lies inside actions.
+
+    It is 0 where all tokens of an action are credited alike.
+    """
     actions = [np.array(step.advantages[column], dtype=np.float64) for step in rollout.steps]
     within = sum(float(((one - one.mean()) ** 2).sum()) for one in actions)
     everything = np.concatenate(actions)

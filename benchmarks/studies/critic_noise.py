@@ -34,7 +34,7 @@ from poad_sb3.prompts import Question
 from poad_sb3.tabular.gradients import Floats, policy_gradients, scores, timed_values, visits
 
 SEEDS = tuple(range(400, 404))
-"""Of this study alone."""
+"""Seeds of this study alone."""
 SHRUNK = "BAD 1, shrunk"
 """BAD 1 with values inside the action of `shrunk_towards_state`."""
 ESTIMATORS = {
@@ -47,9 +47,9 @@ ESTIMATORS = {
         Row(SHRUNK, GAE(GAMMA, LAMBDA, 1.0, 1.0), whitened=True),
     )
 }
-"""By name, with `gae_lambda_token`."""
+"""Estimators by name, with `gae_lambda_token`."""
 REFERENCE = "action level | exact"
-"""Noise is shown relative to that of this estimator with exact values, at the same policy."""
+"""Estimator that the noise of the others is relative to, at the same policy."""
 _POAD = trie("POAD 1", "POAD", gae_lambda_token=1.0)
 ARMS: Mapping[str, tuple[Arm, float, tuple[str, ...]]] = {
     "POAD 1": (_POAD, 4e-3, ("action level", "BAD 1", "BAD 0.8")),
@@ -67,8 +67,8 @@ ARMS: Mapping[str, tuple[Arm, float, tuple[str, ...]]] = {
         ("action level", "BAD 1", SHRUNK),
     ),
 }
-"""Trainings that are looked at: method, its rate as chosen by `lambda-token`, and estimators. Of the critic of action
-level nobody asks values inside an action."""
+"""Trainings to examine: method, its rate as chosen by `lambda-token`, and estimators. Estimators that need values
+inside the action are left out for the action-level critic."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class CriticNoiseJob(TrainingJob):
     """A training on MultiKey; estimators are compared with the exact gradient along the way.
 
     Attributes:
-        estimators: Names of `ESTIMATORS`.
+        estimators: Names of estimators, keys of `ESTIMATORS`.
         compared_every: Environment steps between two comparisons.
     """
 
@@ -153,7 +153,7 @@ class NoiseWatch(BaseCallback):
         steps: Environment steps of the comparisons.
         success: Success rate of the policy there, exact.
         nsr: Noise to signal by `ESTIMATOR | VALUES`, for each comparison; see `credit_truth.measuring.compared`.
-        cosine: Cosine of the mean and the exact gradient, likewise.
+        cosine: Cosine of the mean and the exact gradient, by the same names.
     """
 
     def __init__(self, problem: Problem, estimators: Sequence[str], every: int) -> None:
@@ -249,7 +249,7 @@ def _over_seeds(columns: Sequence[Sequence[float]]) -> dict[str, list[float]]:
 
 
 def _summary(runs: Mapping[int, Piece], names: Mapping[int, str]) -> dict[str, Any]:
-    """For the report: noise of each seed relative to the reference at the same policy, then over the seeds."""
+    """Summarize noise for the report: relative to the reference at the same policy, then over the seeds."""
     found = list(runs.values())
     relative = {
         key: [np.divide(one["nsr"][key], one["nsr"][REFERENCE]).tolist() for one in found] for key in found[0]["nsr"]

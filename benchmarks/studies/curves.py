@@ -20,7 +20,7 @@ from benchmarks.studies.tasks import (
 )
 
 _ARMS = (POAD, NTPO, ACTION_LEVEL, TWOSOME, RLOO)
-"""RLOO is the better of the two group methods by the area in `multikey`."""
+"""Methods; RLOO is the better of the two group methods by the area in `multikey`."""
 _UNDISCOUNTED = trie("POAD, gamma 1", "POAD", gae_lambda_token=GAE_LAMBDA_TOKEN, gamma=1.0)
 _NTPO, _TWOSOME = "POAD learns faster than NTPO", "POAD learns faster than TWOSOME"
 

@@ -25,16 +25,16 @@ LEARNERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "action level": ("POAD", {"credit_level": "action", "ratio": "token"}),
     "GRPO": ("GRPO", {}),
 }
-"""Class and arguments by name."""
+"""Class and arguments of each learning method, by name."""
 TABLES = ("wine", GENERATED)
-"""Of the second there is another table in every episode."""
+"""Tables; the second stands for another table in every episode."""
 ATTEMPTS = 2_048
-"""Evaluations of every run, of those that learn and of controls alike."""
+"""Number of evaluations of every run, of learners and controls alike."""
 TUNING_ATTEMPTS = 1_024
 RATES = (0.75e-3, 1.5e-3, 3e-3, 6e-3)
 TUNING_TABLE = "wine"
 _FEW = 3
-"""Planned seeds of the methods that no verdict is about."""
+"""Number of planned seeds of the methods without a verdict."""
 _COMPARED = ("POAD", "NTPO")
 _MINIBATCHES = 8
 _REMARKS = (
@@ -52,11 +52,11 @@ def coding_job(method: str, table: str, attempts: int, seed: int, *, rate: float
     """Return a run with the preset of the pocket coder.
 
     Args:
-        method: One of `LEARNERS` or `CONTROLS`.
+        method: Key of `LEARNERS`, or one of `CONTROLS`.
         table: Key of `DATASETS`, or `generated`.
-        attempts: See `CodingJob`.
-        seed: Of everything random.
-        rate: Learning rate, of a learner; see `poad_sb3.common.schedules`.
+        attempts: Number of attempts, see `CodingJob`.
+        seed: Seed of everything random.
+        rate: Learning rate of a learner; see `poad_sb3.common.schedules`.
     """
     arguments: dict[str, Any] = {}
     algorithm = method
@@ -86,7 +86,7 @@ TUNING = Tuning(
 
 
 def chosen_rates(pieces: Pieces) -> dict[str, float] | None:
-    """For each learner the rate that earned most on the tuning seeds; None until tuning is complete."""
+    """Return the rate that earned most on the tuning seeds, by learner; None until tuning is complete."""
     try:
         return TUNING.chosen(pieces)
     except NotTunedError:
@@ -103,7 +103,7 @@ def _final_jobs(table: str, seeds: Sequence[int], rates: Mapping[str, float] | N
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
-    """Tuning, then table after table."""
+    """Yield tuning runs, then table after table."""
     tables, seeds = options.chosen_tasks(TABLES), options.checked_seeds()
     yield from TUNING.jobs()
     if not options.tuning_only:
@@ -124,7 +124,7 @@ def _findings(options: Options, pieces: Pieces, rates: Mapping[str, float] | Non
 
 
 def _primary(found: Sequence[TableFindings]) -> list[dict[str, Any]]:
-    """POAD against NTPO: reward at the end of training, and length of the programs."""
+    """Compare POAD with NTPO: reward at the end of training, and length of the programs."""
     rows = []
     for one in found:
         for claim, measure, prediction, scores in (

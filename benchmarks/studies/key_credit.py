@@ -21,7 +21,7 @@ from benchmarks.studies.tasks import MULTIKEY, POAD
 from lang_envs.envs.multikey.admissible import key_slots
 
 _STEPS, _RATE = 4_096, 1e-3
-"""A part of a training: a critic that knows everything has no advantages left."""
+"""Length and learning rate of a part of a training: a critic that knows everything has no advantages left."""
 _EPISODES = 50
 _SEED = 10_000
 
@@ -31,7 +31,7 @@ class KeyCreditJob(TrainingJob):
     """A training on MultiKey, and then the mean change of value by each of its tokens in sampled episodes.
 
     Attributes:
-        episodes: Sampled after the training.
+        episodes: Number of episodes sampled after the training.
     """
 
     runner = "benchmarks.studies.key_credit:run_key_credit"

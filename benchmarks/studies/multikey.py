@@ -29,7 +29,7 @@ _POAD_20, _ACTION_LEVEL_20 = (
     Arm(f"{arm.name}, 20 critic epochs", arm.algorithm, {**arm.arguments, "n_critic_epochs": 20}, rate_of=arm.name)
     for arm in (POAD, ACTION_LEVEL)
 )
-"""With the passes of the critic that `critic-noise` found to help token credit."""
+"""Methods with the passes of the critic that `critic-noise` found to help token credit."""
 _FASTER = "POAD learns faster than {} on MultiKey"
 
 MULTIKEY_STUDY = Comparing(

@@ -27,4 +27,4 @@ ALL: tuple[Study | Comparing, ...] = (
     CREDIT_TRUTH,
     CRITIC_NOISE,
 )
-"""In the order of docs/benchmarks/protocol.md; `lambda-token` first, since it sets a default of the others."""
+"""All studies in the order of docs/benchmarks/protocol.md; `lambda-token` first, as it sets a default of the others."""

@@ -25,9 +25,9 @@ class Difference(NamedTuple):
     """A field that came out otherwise.
 
     Attributes:
-        name: Of the field.
-        first: Index of the first number that differs, of a list of numbers; None of anything else.
-        largest: The largest difference of two numbers; None where there are none.
+        name: Name of the field.
+        first: Index of the first number that differs in a list of numbers; None for any other field.
+        largest: Largest difference of two numbers; None where there are none.
     """
 
     name: str
@@ -56,7 +56,7 @@ def find_pieces(wanted: str, folder: Path = STUDIES) -> list[Path]:
     """Return the pieces of an id: one that begins with it whole, part by part, or a piece of that name.
 
     Raises:
-        StudyError: If there are none.
+        StudyError: If there are no such pieces.
     """
     known, pieces, wanted = identifiers(folder), folder / "pieces", wanted.rstrip("/")
     names = [name for id_, own in known.items() if f"{id_}/".startswith(f"{wanted}/") for name in own]
@@ -77,7 +77,7 @@ def job_of(settings: Mapping[str, Any]) -> Job:
     """Make the job that the settings of a piece describe.
 
     Raises:
-        StudyError: If no kind of job has such settings, or the base model is another one now.
+        StudyError: If no kind of job has such settings, or the base model has changed.
     """
     from benchmarks.studies.credit_truth.measuring import TruthJob
     from benchmarks.studies.critic_noise import CriticNoiseJob

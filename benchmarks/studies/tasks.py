@@ -26,7 +26,7 @@ ENTERTAINMENT = Task(
     "entertainment", "VirtualHome-Entertainment-v0", 8_192, Evaluation(every=1_024, episodes=50), tuned_on=FOOD
 )
 GAMMA, GAE_LAMBDA_TOKEN = 0.95, 1.0
-"""Discount between actions, that of NTPO inside them too; and the trace inside actions, that stays 1 by the rule of the
+"""Discount between actions, that of NTPO inside them too; and the trace inside actions, kept at 1 by the rule of the
 protocol and the results of `lambda-token`."""
 
 
@@ -38,11 +38,11 @@ def trie(name: str, algorithm: str, **arguments: Any) -> Arm:
 POAD = trie("POAD", "POAD", gae_lambda_token=GAE_LAMBDA_TOKEN)
 NTPO = trie("NTPO", "NTPO", gae_lambda_token=GAE_LAMBDA_TOKEN)
 MATCHED = trie("POAD, matched traces", "POAD", gae_lambda_token=GAMMA * GAE_LAMBDA_TOKEN)
-"""With the noise of NTPO where one token decides: its trace inside actions decays as NTPO's discount does."""
+"""POAD with the noise of NTPO where one token decides: its trace inside actions decays as NTPO's discount does."""
 ACTION_LEVEL = trie("action level", "POAD", credit_level="action", ratio="token")
-"""One advantage for all tokens of an action, with the loss of POAD."""
+"""POAD with one advantage for all tokens of an action, and the same loss."""
 TWOSOME = Arm("TWOSOME", "TWOSOME", {"action_sampling": "candidates"})
-"""A softmax over whole candidates, and a loss of whole actions."""
+"""TWOSOME: a softmax over whole candidates, and a loss of whole actions."""
 GRPO, RLOO = trie("GRPO", "GRPO"), trie("RLOO", "RLOO")
 TURN_PPO = trie("turn PPO", "TurnPPO", gamma=GAMMA, gae_lambda=0.95)
-"""With the discount and trace between actions of the others; its own defaults are 0.99 and 0.9."""
+"""Turn PPO with the discount and trace between actions of the others; its own defaults are 0.99 and 0.9."""

@@ -12,19 +12,19 @@ from lang_envs.errors import MissingExtraError, install_command
 __all__ = ["load_app", "main", "run_app"]
 
 _UNUSABLE = 2
-"""Exit code; 1 would be the "reduced" of `lang-envs sandbox doctor`."""
+"""Exit code; 1 would mean the verdict "reduced" of `lang-envs sandbox doctor`."""
 
 
 def load_app(module: str = "lang_envs.cli.app", command: str = "lang-envs", extras: str = "cli") -> Callable[[], Any]:
     """Load a command line, whose packages may be missing.
 
     Args:
-        module: Where `app` is.
-        command: Its name, for the error.
-        extras: That bring the packages.
+        module: Module that holds `app`.
+        command: Name of the command, for the error.
+        extras: Extras of this package that install the packages.
 
     Raises:
-        MissingExtraError: If they are not installed.
+        MissingExtraError: If the packages are not installed.
     """
     try:
         app: Callable[[], Any] = importlib.import_module(module).app
@@ -48,5 +48,5 @@ def run_app(*which: str) -> None:
 
 
 def main() -> None:
-    """Entry point of `lang-envs`."""
+    """Run the command `lang-envs`."""
     run_app()

@@ -21,7 +21,7 @@ from lang_envs.text import nearest
 
 _WIDTH = 120  # where there is no terminal to ask
 _LITERALS = {"True": True, "False": False, "None": None}
-"""Values of Python that JSON spells otherwise; as text, each would pass for true."""
+"""Python's spellings of values that JSON spells differently; as text, each of them would count as true."""
 
 
 def console() -> Console:
@@ -30,7 +30,7 @@ def console() -> Console:
 
 
 def fail(message: str) -> NoReturn:
-    """One line on stderr, exit code 1."""
+    """Print one line on stderr, and exit with code 1."""
     typer.echo(f"lang-envs: {message}", err=True)
     raise typer.Exit(1)
 
@@ -73,7 +73,7 @@ def parse_settings(option: str, pairs: Sequence[str], refuse: Callable[[str], No
     Args:
         option: Name of the command's option, for errors.
         pairs: Values of the option.
-        refuse: Prints the error and ends the command.
+        refuse: Function that prints the error and ends the command.
     """
     parsed: dict[str, Any] = {}
     dotted: set[str] = set()  # names that are given part by part
@@ -133,7 +133,7 @@ def _unknown_argument(env_id: str, kwargs: dict[str, Any], error: Exception) -> 
 
 
 def constructor_defaults(kind: type) -> dict[str, Any]:
-    """Defaults of the arguments of a constructor, and of those it passes `**kwargs` on to, by name."""
+    """Return the defaults of the arguments of a constructor, and of those it passes `**kwargs` on to, by name."""
     defaults: dict[str, Any] = {}
     for base in kind.__mro__[:-1]:  # without object
         if "__init__" not in vars(base):

@@ -52,10 +52,10 @@ def list_tables() -> None:
 
 
 def _show_list() -> None:
-    """Print the tables, those first that have to be fetched.
+    """Print the tables, first those that have to be fetched.
 
     Raises:
-        StorageError: If there can be no folder of tables, or it must not be read.
+        StorageError: If the folder of tables cannot exist or must not be read.
     """
     from lang_envs.datasets import DATASETS
     from lang_envs.datasets.store import data_folder
@@ -240,7 +240,10 @@ def _fix(name: str, option: str = "") -> str:
 
 
 def _manifests(names: Sequence[str], everything: Sequence[str] = ()) -> dict[str, Manifest | None]:
-    """Of tables by their names, each once; `"all"` stands for `everything`. None for those that are always here."""
+    """Return the manifests of tables by their names, each once; None for tables that are always here.
+
+    `"all"` stands for `everything`.
+    """
     from lang_envs.datasets import DATASETS
 
     chosen: dict[str, Manifest | None] = {}

@@ -45,7 +45,10 @@ def show_description(console: Console, env: gym.Env[Any, Any], spec: EnvSpec, se
 
 
 def _arguments(env: gym.Env[Any, Any], spec: EnvSpec) -> Table:
-    """Arguments of the constructor and of those it passes `**kwargs` on to: of the id, or as they were set for it."""
+    """Return a table of the constructor's arguments, and of those it passes `**kwargs` on to.
+
+    Their values are those of the id, or as set for the environment.
+    """
     made = {} if env.spec is None else env.spec.kwargs
     # that it is drawn as text is this command's doing
     here = spec.kwargs | {name: value for name, value in made.items() if name != "render_mode"}

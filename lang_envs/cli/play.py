@@ -94,7 +94,7 @@ def _ask_for_choice(console: Console, listed: list[str]) -> str | None:
 
 
 def _ask_for_text(console: Console) -> str | None:
-    """Lines, indentation and all, up to one that holds a single full stop, or to the end of the input."""
+    """Read lines with their indentation, up to one that holds a single full stop or the end of the input."""
     console.print(Text(f"any text, of several lines too; then a line with a single {_END} ({_QUIT} alone to leave)"))
     lines: list[str] = []
     while True:

@@ -24,8 +24,8 @@ def find_episode(path: Path, place: str | None) -> tuple[Mapping[str, Any], Mapp
     """Return the header and an episode of a results file, or of a file that a report has written for one episode.
 
     Args:
-        path: The file.
-        place: `ENV/SEED/EPISODE`, with `@STEPS` behind it for an episode of a training; None for the file of a report.
+        path: Path of the results file, or of a report's file of one episode.
+        place: `ENV/SEED/EPISODE`, with `@STEPS` behind it for an episode of a training; None for a report's file.
 
     Raises:
         ReportError: If the file is damaged, or has no such episode with steps.
@@ -86,9 +86,9 @@ def replay_episode(console: Console, env: gym.Env[Any, Any], episode: Mapping[st
     """Play the recorded actions of an episode, and print each step.
 
     Args:
-        console: Where to print.
-        env: The environment.
-        episode: The record, with its steps under `steps_list`.
+        console: Console to print to.
+        env: Environment that plays the actions.
+        episode: Record of the episode, with its steps under `steps_list`.
 
     Returns:
         Whether every observation, reward and end is the recorded one.

@@ -37,17 +37,17 @@ class DatasetRow(NamedTuple):
     """A table that can be loaded.
 
     Attributes:
-        title: A short noun phrase: "the balance scale table".
+        title: Short noun phrase: "the balance scale table".
         about: Description of the rows and of the target. No column is named or described: the agent reads it.
-        source: Where the rows come from.
-        licence: Of the rows, as far as known.
-        shape: Rows and features (n, d).
+        source: Origin of the rows.
+        licence: Licence of the rows, as far as known.
+        shape: Numbers of rows and features (n, d).
         classes: Number of classes.
         published: Whether the arrays of `preprocessing="default"` are those of the paper, whose splits are never
             redrawn.
-        known_labels: How a program can hold the labels without learning them, since the table is always the same.
-        read: Features (n, d) and classes (n,), of `preprocessing="default"`.
-        manifest: Of a table that has to be fetched; None for one that is generated or comes with a package.
+        known_labels: Way for a program to have the labels without learning them, since the table is always the same.
+        read: Function that returns features (n, d) and classes (n,), of `preprocessing="default"`.
+        manifest: Manifest of a table that has to be fetched; None for one that is generated or comes with a package.
     """
 
     title: str
@@ -67,16 +67,16 @@ class Dataset:
     """A table with a class for every row. Two are equal if their rows are, under any name.
 
     Attributes:
-        name: As in `DATASETS`.
-        title: A short noun phrase: "the balance scale table".
+        name: Name of the table, as in `DATASETS`.
+        title: Short noun phrase: "the balance scale table".
         about: Description of the rows and of the target; names and describes no column.
         x: Features, float64 (n, d), finite or, with `may_be_missing`, NaN; read-only.
         y: Classes 0 .. k-1, int64 (n,), every one of them present, read-only.
         published: Whether its splits are those of the paper.
-        source: Where the rows come from.
+        source: Origin of the rows.
         synthetic: Whether the rows are made up, as a stand-in for a table that is not here.
         may_be_missing: Whether features may be missing, as NaN.
-        classes: k, at least 2.
+        classes: Number of classes k, at least 2.
         digest: First 16 hex digits of the SHA-256 of the bytes of `x` (by rows) followed by those of `y`.
 
     Raises:
@@ -197,7 +197,7 @@ DATASETS: dict[str, DatasetRow] = {
 """Every table by its name."""
 
 BUNDLED: tuple[str, ...] = tuple(name for name, row in DATASETS.items() if row.manifest is None)
-"""The tables that are always here."""
+"""Names of the tables that are always available."""
 
 
 Data = Literal["real", "synthetic"]
@@ -217,9 +217,9 @@ def load(name: str, *, data: Data = "real", preprocessing: Preprocessing = "defa
 
     Raises:
         ValueError: If there is no such table, or it has no such preprocessing or stand-in.
-        DataMissingError: If it is not here and its service cannot be reached.
-        DataError: If it cannot be fetched or read.
-        MissingExtraError: If a package is not installed that it comes with or is fetched with.
+        DataMissingError: If the table is not here and its service cannot be reached.
+        DataError: If the table cannot be fetched or read.
+        MissingExtraError: If a package that the table comes with or is fetched with is not installed.
     """
     row = DATASETS.get(name)
     if row is None:

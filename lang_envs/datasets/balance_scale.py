@@ -31,7 +31,7 @@ _LEVELS = range(1, 6)
 
 
 def read_full() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """All rows in the order of OpenML: features (625, 4); classes (625,), 0 left, 1 balanced, 2 right."""
+    """Return all rows in the order of OpenML: features (625, 4); classes (625,), 0 left, 1 balanced, 2 right."""
     x = np.array(list(product(_LEVELS, repeat=4)), dtype=np.float64)
     left_weight, left_distance, right_weight, right_distance = x.T
     torque = right_weight * right_distance - left_weight * left_distance

@@ -13,7 +13,7 @@ Table = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
 def read_sklearn(loader: str) -> Table:
-    """Features and classes of a table of scikit-learn, by the name of the function that loads it."""
+    """Return features and classes of a table of scikit-learn, by the name of the function that loads it."""
     try:
         datasets = importlib.import_module("sklearn.datasets")
     except ImportError:

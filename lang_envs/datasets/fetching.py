@@ -38,9 +38,9 @@ _CONNECT_SECONDS = 10.0
 _PROBE_SECONDS = 1.2
 _TRIES = 3
 _CHUNK = 1 << 10
-"""Bytes; small, as a chunk is lost if the connection breaks in it."""
+"""Bytes of a chunk; small, as a chunk is lost if the connection breaks in it."""
 _MAX_BYTES = 1 << 30
-"""Of a file: no table here is larger."""
+"""Maximum size of a file; all tables here are smaller."""
 _POLL = 0.2
 _MAX_TAG = 80  # characters of an ETag that go into a file name
 _MAX_TEXT = 200  # characters of a message or licence of a service
@@ -55,9 +55,9 @@ class Progress(NamedTuple):
     Attributes:
         stage: `"waiting"` (for another process), `"fetching"`, `"again"` (after the error in `detail`) or
             `"preparing"` (making arrays).
-        done: Bytes.
-        total: Bytes; 0 if the service does not say.
-        detail: Reason of the stage.
+        done: Bytes fetched so far.
+        total: Bytes in all; 0 if the service does not report it.
+        detail: Reason for the stage.
     """
 
     stage: str
@@ -81,14 +81,14 @@ def fetch(
     A lost connection or a failing service is tried again, from where the download stopped.
 
     Args:
-        wanted: Its manifest.
-        force: Fetch even if it is here.
+        wanted: Manifest of the table.
+        force: Whether to fetch a table that is here already.
         timeout: Seconds without a byte before the service counts as dead.
         watch: Called with the progress.
 
     Raises:
-        DataError: Of the kind of the failure; a table that was here before is still here.
-        MissingExtraError: Without requests or pandas.
+        DataError: If it fails, as the subclass for the kind of failure; a table that was here before is still here.
+        MissingExtraError: If requests or pandas is not installed.
     """
     if any(importlib.util.find_spec(package) is None for package in ("requests", "pandas")):
         raise MissingExtraError(
@@ -125,7 +125,7 @@ def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
     """Keep a file that was downloaded by hand: CSV, parquet, ARFF, or an archive from Kaggle with the file in it.
 
     Raises:
-        DataError: If it is another file, or cannot be kept; a table that was here before is still here.
+        DataError: If it is another file, or cannot be stored; a table that was here before is still here.
     """
     try:
         if file.exists() and not file.is_file():  # before it is opened: a pipe would block
@@ -138,7 +138,7 @@ def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
             f"you downloaded."
         ) from None
     with _partial_folder(wanted, lambda progress: None) as folder:
-        unpacked = folder / "by-hand"  # beside a download that may go on later
+        unpacked = folder / "by-hand"  # beside a download that may be resumed later
         try:
             with store.storage_errors(store.data_folder()):
                 if file.suffix.lower() == ".zip":
@@ -204,7 +204,7 @@ def _fetch_openml(wanted: Manifest, folder: Path, timeout: float, watch: Watch) 
 
 
 def _openml_settings() -> dict[str, str]:
-    """Server and key: of an `openml` that the program has imported, else of its configuration file."""
+    """Return server and key: those of an imported `openml`, else of its configuration file."""
     found = {"server": _OPENML, "apikey": ""}
     for folder in (os.environ.get("XDG_CONFIG_HOME") or "~/.config", "~"):
         file = Path(folder, "openml" if folder != "~" else ".openml", "config")
@@ -273,8 +273,8 @@ def _unpack(archive: Path, wanted: Manifest, folder: Path) -> Path:
     """Write the file of a table out of an archive from Kaggle into a folder.
 
     Raises:
-        ChecksumError: If it is no archive, or a damaged one.
-        NotServedError: If the file is not in it.
+        ChecksumError: If the file is not an archive, or is damaged.
+        NotServedError: If the archive lacks the file of the table.
     """
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -414,7 +414,7 @@ def _refused(response: Any, wanted: Manifest) -> errors.DataError:
 
 
 def is_reachable(service: Service) -> bool:
-    """Whether a service answers at all within 1.2 s, directly or through the proxy before it."""
+    """Return whether a service answers at all within 1.2 s, directly or through the proxy before it."""
     import requests
 
     address = _openml_settings()["server"] if service is Service.OPENML else _kaggle_server()

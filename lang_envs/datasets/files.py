@@ -31,23 +31,23 @@ _SNIPPETS = {
     ".xls": "pandas.read_excel(path)",
     ".xlsx": "pandas.read_excel(path)",
 }
-"""Functions that read other files; `pandas.read_csv(path)`, also of compressed ones, if not listed."""
+"""Functions that read other files, by suffix; `pandas.read_csv(path)`, also of compressed ones, if not listed."""
 _SEPARATORS = {";": ";", "\t": "\\t", "|": "|"}
-"""Separators that are no comma, and how they are written in code."""
+"""Separators other than a comma, and their spelling in code."""
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """All rows and columns of a table file: CSV, parquet or ARFF, by its suffix.
+    """Read all rows and columns of a table file: CSV, parquet or ARFF, by its suffix.
 
     CSV is read as the published pipeline does: pandas guesses the types. ARFF: numeric attributes become float64,
     nominal ones categories, texts objects.
 
     Args:
-        path: A file that ends in .csv, .parquet, .pq or .arff; `~` is the home folder. Addresses are not read.
+        path: Path of a file that ends in .csv, .parquet, .pq or .arff; `~` is the home folder. URLs are not read.
 
     Raises:
         DataMissingError: If there is no such file; it is a `FileNotFoundError`.
-        TableError: If it is a folder, an address, of another kind, or cannot be read.
+        TableError: If the path is a folder, a URL or a file of another kind, or cannot be read.
         MissingExtraError: If the package that reads it is not installed.
     """
     if _ADDRESS.match(str(path)):

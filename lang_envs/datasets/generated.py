@@ -18,10 +18,10 @@ from lang_envs.datasets import Dataset
 NAME = "generated"
 """Value of `dataset` for a new table in every episode."""
 KEY_BYTES = 16
-"""Length of a key: 128 bits."""
+"""Length of a key in bytes: 128 bits."""
 _FEWEST_ROWS, _MOST_ROWS, _FEWEST_FEATURES, _MOST_FEATURES = 200, 600, 4, 12
 _RAREST = 8
-"""A class has at least one row in so many; otherwise the table is drawn again."""
+"""Largest ratio of all rows to those of a class; a table beyond it is drawn again."""
 
 FloatArray = NDArray[np.float64]
 
@@ -32,7 +32,7 @@ class Drawn(NamedTuple):
     Attributes:
         x: Features (n, d); NaN where a value is missing.
         y: Classes (n,).
-        probabilities: Of the classes, given all values of a row, the missing ones too (n, k).
+        probabilities: Probabilities of the classes (n, k), given all values of a row, the missing ones too.
     """
 
     x: FloatArray
@@ -66,7 +66,7 @@ def draw_table(key: bytes) -> Drawn:
     values are missing, completely at random.
 
     Args:
-        key: 16 bytes; equal keys draw equal tables.
+        key: Key of 16 bytes; equal keys draw equal tables.
     """
     stream = _Stream(key)
     n, width = stream.integer(_FEWEST_ROWS, _MOST_ROWS), stream.integer(_FEWEST_FEATURES, _MOST_FEATURES)
@@ -84,7 +84,7 @@ class _Stream:
         self._key, self._n_draws = key, 0
 
     def uniform(self, *shape: int) -> FloatArray:
-        """Multiples of 2**-53 in [0, 1)."""
+        """Draw multiples of 2**-53 in [0, 1)."""
         self._n_draws += 1
         size = int(np.prod(shape))
         data = hashlib.shake_256(self._key + self._n_draws.to_bytes(4, "big")).digest(8 * size)
@@ -129,7 +129,7 @@ def _column(stream: _Stream, n: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _scores(stream: _Stream, effects: FloatArray, n_classes: int) -> FloatArray:
-    """Unnormalized log-probabilities of the classes (n, k): a weighted sum of three kinds of rules."""
+    """Return unnormalized log-probabilities of the classes (n, k): a weighted sum of three kinds of rules."""
     shares = stream.uniform(3) + 0.1
     mixed = np.zeros((len(effects), n_classes))
     for share, part in zip(shares, (_linear, _trees, _interactions), strict=True):
@@ -144,7 +144,7 @@ def _linear(stream: _Stream, effects: FloatArray, n_classes: int) -> FloatArray:
 
 
 def _trees(stream: _Stream, effects: FloatArray, n_classes: int) -> FloatArray:
-    """Three trees of depth 3, every level split by one feature at one threshold."""
+    """Return the sum of three trees of depth 3, every level split by one feature at one threshold."""
     total = np.zeros((len(effects), n_classes))
     for _ in range(3):
         leaves = np.zeros(len(effects), np.int64)
@@ -165,7 +165,7 @@ def _interactions(stream: _Stream, effects: FloatArray, n_classes: int) -> Float
 
 
 def _missing(stream: _Stream, n: int, width: int) -> NDArray[np.bool_]:
-    """Places of missing values (n, d): in half of the tables none, else up to 20 % of some features."""
+    """Draw the places of missing values (n, d): in half of the tables none, else up to 20 % of some features."""
     share = stream.integer(0, 1) * (0.05 + 0.15 * stream.uniform(1)[0])
     affected = stream.uniform(width) < 0.5
     affected[stream.integer(0, width - 1)] = True
@@ -173,7 +173,7 @@ def _missing(stream: _Stream, n: int, width: int) -> NDArray[np.bool_]:
 
 
 def _standardized(values: FloatArray) -> FloatArray:
-    """Columns with mean 0 and variance 1; a constant one becomes 0."""
+    """Scale columns to mean 0 and variance 1; a constant one becomes 0."""
     centred = values - values.mean(axis=0)
     spread = centred.std(axis=0)
     return np.asarray(centred / np.where(spread > 0, spread, 1.0))

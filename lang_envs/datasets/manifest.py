@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 __all__ = ["MANIFEST_NAMES", "Column", "Encoding", "Manifest", "Recipe", "RowChoice", "Service", "manifest"]
 
 MANIFEST_NAMES = ("airlines", "breast-w", "health-insurance", "pharyngitis", "spaceship-titanic")
-"""The tables of the paper that have to be fetched; the sixth, balance-scale, is generated."""
+"""Tables of the paper that have to be fetched; the sixth, balance-scale, is generated."""
 
 
 class Service(StrEnum):
-    """Who serves a table."""
+    """Service that a table is fetched from."""
 
     OPENML = "openml"
     KAGGLE_DATASET = "kaggle-dataset"
@@ -28,7 +28,7 @@ class Service(StrEnum):
 
     @property
     def label(self) -> str:
-        """Its name, as people write it."""
+        """Name of the service, as people write it."""
         return "OpenML" if self is Service.OPENML else "Kaggle"
 
 
@@ -45,11 +45,11 @@ class Column(NamedTuple):
     """A column of a file, in its order.
 
     Attributes:
-        name: As the source calls it.
-        levels: Number of categories, about; 0 for a column of numbers.
-        low: Smallest number, about.
-        high: Largest number, about.
-        whole: Whether all numbers are whole.
+        name: Name of the column in the source.
+        levels: Approximate number of categories; 0 for a column of numbers.
+        low: Smallest number, approximately.
+        high: Largest number, approximately.
+        whole: Whether all numbers are integers.
     """
 
     name: str
@@ -63,10 +63,10 @@ class RowChoice(NamedTuple):
     """Selection of the rows of a file; one of the three, or every complete row.
 
     Attributes:
-        first: So many complete rows, in the order of the file.
-        sample: So many complete rows, drawn without replacement by `seed`; in the order of the file.
-        seed: Of NumPy's `RandomState`, whose stream is frozen.
-        at: Positions in the file, in this order.
+        first: Number of complete rows to take from the beginning of the file.
+        sample: Number of complete rows to draw without replacement by `seed`; in the order of the file.
+        seed: Seed of NumPy's `RandomState`, whose stream is frozen.
+        at: Positions of the rows in the file, in this order.
     """
 
     first: int | None = None
@@ -79,9 +79,9 @@ class Recipe(NamedTuple):
     """How arrays are made of a file.
 
     Attributes:
-        encoding: How values become numbers.
+        encoding: Encoding of values as numbers.
         digest: `Dataset.digest` of the arrays; empty while unknown.
-        verified_by: How the digest is known.
+        verified_by: Source of the digest.
     """
 
     encoding: Encoding
@@ -93,23 +93,23 @@ class Manifest(NamedTuple):
     """A table that has to be fetched.
 
     Attributes:
-        name: Its key in `DATASETS`.
-        title: A short noun phrase: "the airlines table".
+        name: Key of the table in `DATASETS`.
+        title: Short noun phrase: "the airlines table".
         about: Description of the rows and of the target; names and describes no column.
-        service: Who serves it.
+        service: Service that the table is fetched from.
         id: OpenML's number, Kaggle's "owner/name", or the name of a Kaggle competition.
-        page: Where people read about it and can download it by hand.
-        file: Name of the file; for OpenML, of the file that a browser gets.
-        licence: As far as known.
+        page: Web page about the table, for reading and for downloading by hand.
+        file: Name of the file; for OpenML, of the file that a browser downloads.
+        licence: Licence of the table, as far as known.
         target: Column to be predicted.
-        drop: Columns that are left out beside the target.
-        shape: Rows and columns of the file.
-        sha256: Of the file, hexadecimal, whole or its first digits; empty while unknown.
+        drop: Columns to leave out beside the target.
+        shape: Numbers of rows and columns of the file.
+        sha256: SHA-256 of the file, hexadecimal, whole or its first digits; empty while unknown.
         columns: Every column of the file, in its order, the target among them.
         classes: Values of the target, in the order of the classes.
         rows: Selection of rows.
         arrays: Shape (n, d) of the features.
-        recipes: How arrays are made, by name: "default", and "published" where that can be reproduced.
+        recipes: Recipes for arrays by name: "default", and "published" where it can be reproduced.
         note: Caveat for readers of scores; empty if there is none.
     """
 

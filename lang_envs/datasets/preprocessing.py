@@ -30,12 +30,12 @@ _MAX_SHOWN = 60
 
 
 def arrays(frame: pd.DataFrame, manifest: Manifest, recipe: Recipe) -> tuple[FloatArray, IntArray]:
-    """Features (n, d) and classes (n,) of a file, as a recipe of its manifest has them.
+    """Make features (n, d) and classes (n,) of a file, by a recipe of its manifest.
 
     Args:
-        frame: All rows and columns of the file, as `files.read_table` gives them.
-        manifest: Of the file.
-        recipe: One of `manifest.recipes`.
+        frame: All rows and columns of the file, as `files.read_table` returns them.
+        manifest: Manifest of the file.
+        recipe: Recipe, one of `manifest.recipes`.
 
     Raises:
         TableError: If the file does not match the manifest.
@@ -61,10 +61,10 @@ def arrays(frame: pd.DataFrame, manifest: Manifest, recipe: Recipe) -> tuple[Flo
 
 
 def split_columns(frame: pd.DataFrame, manifest: Manifest) -> tuple[int, list[int]]:
-    """Position of the target, and positions of the columns that become features, in the order of the file.
+    """Return the position of the target, and those of the columns that become features, in the order of the file.
 
     Raises:
-        TableError: If the target is missing or elsewhere than the manifest says.
+        TableError: If the target is missing or at another position than in the manifest.
     """
     names = [str(name) for name in frame.columns]
     expected = [column.name for column in manifest.columns]
@@ -96,7 +96,7 @@ def _position(names: list[str], wanted: str) -> int | None:
 
 
 def choose_rows(frame: pd.DataFrame, choice: RowChoice) -> IntArray:
-    """Positions of the rows to use, int64 (n,); a row with a missing value is never among them.
+    """Return the positions of the rows to use, int64 (n,); a row with a missing value is never among them.
 
     `at` picks from all rows of the file, and incomplete ones are then left out; `first` and `sample` pick from the
     complete rows. Both as published.
@@ -139,7 +139,7 @@ def as_numbers(column: pd.Series[Any]) -> FloatArray:
     Whole numbers beyond 2**53 are rounded to the nearest float64.
 
     Raises:
-        TableError: If a value is no number, or not a finite one.
+        TableError: If a value is not a finite number.
     """
     values = _parsed(column)
     wrong = np.flatnonzero(~np.isfinite(values))
@@ -153,7 +153,7 @@ def as_numbers(column: pd.Series[Any]) -> FloatArray:
 
 
 def _parsed(column: pd.Series[Any]) -> FloatArray:
-    """Numbers, NaN where a value is none."""
+    """Return numbers, NaN where a value is none."""
     import pandas as pd
 
     numbers = column
@@ -177,9 +177,9 @@ def _float(value: object) -> float:
 
 
 def ordinals(column: pd.Series[Any]) -> tuple[IntArray, list[str]]:
-    """Categories of a column without missing values, numbered from 0 in their natural order.
+    """Encode the categories of a column without missing values as numbers from 0 in their natural order.
 
-    It does not matter how a reader typed them: the number 1, the number 1.0 and the text "1" are one category, and so
+    The type of a value is ignored: the number 1, the number 1.0 and the text "1" are one category, and so
     are the truth value True and the text "True".
 
     Returns:
@@ -197,7 +197,7 @@ def ordinals(column: pd.Series[Any]) -> tuple[IntArray, list[str]]:
 
 
 def ranks(column: pd.Series[Any]) -> FloatArray:
-    """Rank of every value among the distinct values of a column without missing values, float64 (n,).
+    """Rank every value among the distinct values of a column without missing values, float64 (n,).
 
     As published: scikit-learn's LabelEncoder on a column of objects. Numbers go by size, texts by code points ("10.0"
     before "2.0"), False before True.

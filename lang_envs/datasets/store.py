@@ -51,7 +51,7 @@ Arrays = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 ARRAYS_FILE = "arrays.npz"
 _LAYOUT = 1
-"""Of `arrays.npz`; another number is as good as no file."""
+"""Version of the layout of `arrays.npz`; a file of another version counts as missing."""
 _DIGEST_DIGITS = 16
 _DRAFT = re.compile(r"\..+\.[0-9]+\.tmp")
 _NO_STORAGE = (
@@ -64,8 +64,8 @@ class Origin(NamedTuple):
     """How a file came here.
 
     Attributes:
-        by: The client and its version, or "by hand".
-        licence: As the service stated it; empty if it did not.
+        by: Client and its version, or "by hand".
+        licence: Licence as the service stated it; empty if it did not.
         checked: Result of the service's own checksum; empty if there was none.
     """
 
@@ -78,8 +78,8 @@ class Checked(NamedTuple):
     """The arrays of one recipe.
 
     Attributes:
-        digest: Their digest.
-        verified: Whether that is the digest of the manifest; False where the manifest knows none.
+        digest: Digest of the arrays.
+        verified: Whether the digest is that of the manifest; False where the manifest has none.
     """
 
     digest: str
@@ -91,13 +91,13 @@ class Receipt(NamedTuple):
 
     Attributes:
         file: Name of the file beside the arrays.
-        sha256: Of the file, hexadecimal.
-        size: Of the file, bytes.
-        verified: Whether the manifest knows that SHA-256.
-        origin: How the file came here.
-        time: When, in ISO format, UTC.
-        recipes: The arrays by the name of the recipe.
-        remark: Oddity of it; empty if there is none.
+        sha256: SHA-256 of the file, hexadecimal.
+        size: Size of the file in bytes.
+        verified: Whether the manifest has that SHA-256.
+        origin: Origin of the file.
+        time: Time of the installation in ISO format, UTC.
+        recipes: Arrays by the name of the recipe.
+        remark: Unexpected property of the file; empty if there is none.
     """
 
     file: str
@@ -111,7 +111,7 @@ class Receipt(NamedTuple):
 
 
 def data_folder() -> Path:
-    """Where tables are: `$LANG_ENVS_DATA`, or `data` in the folder of the caches."""
+    """Return the folder of the tables: `$LANG_ENVS_DATA`, or `data` in the folder of the caches."""
     chosen = os.environ.get("LANG_ENVS_DATA")
     try:
         return Path(chosen).expanduser() if chosen else cache_folder() / "data"
@@ -120,25 +120,25 @@ def data_folder() -> Path:
 
 
 def table_folder(name: str) -> Path:
-    """Where the files of a table are, whether or not it is there."""
+    """Return the folder of a table's files, whether or not it exists."""
     return data_folder() / name
 
 
 def array_digest(x: NDArray[np.float64], y: NDArray[np.int64]) -> str:
-    """First 16 hex digits of the SHA-256 of the bytes of features (by rows) and classes, little-endian."""
+    """Return the first 16 hex digits of the SHA-256 of the bytes of features (by rows) and classes, little-endian."""
     content = np.ascontiguousarray(x, dtype="<f8").tobytes() + np.ascontiguousarray(y, dtype="<i8").tobytes()
     return hashlib.sha256(content).hexdigest()[:_DIGEST_DIGITS]
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, hexadecimal."""
+    """Return the SHA-256 of a file, hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Say of a failing disk that it is the disk."""
+    """Raise StorageError where the disk fails."""
     try:
         yield
     except OSError as error:
@@ -163,11 +163,11 @@ def read_receipt(name: str) -> Receipt | None:
 
 
 def read_arrays(manifest: Manifest, recipe: str) -> Arrays:
-    """Features (n, d) and classes (n,) of a recipe, as they were installed.
+    """Read features (n, d) and classes (n,) of a recipe, as they were installed.
 
     Raises:
         DataMissingError: If the table is not here.
-        ChecksumError: If the arrays are damaged, or not those that the manifest knows.
+        ChecksumError: If the arrays are damaged, or differ from those of the manifest.
         StorageError: If the file must not be read.
     """
     name, path = manifest.name, table_folder(manifest.name) / ARRAYS_FILE
@@ -211,14 +211,14 @@ def install(manifest: Manifest, source: Path, origin: Origin) -> Receipt:
     """Check a file, make its arrays, and keep both.
 
     Args:
-        manifest: Of the table.
-        source: The file; it is copied.
-        origin: How it came here.
+        manifest: Manifest of the table.
+        source: Path of the file; it is copied.
+        origin: Origin of the file.
 
     Raises:
         ChecksumError: If the digest of the file or of its arrays is not the manifest's. The store is then unchanged.
-        StorageError: If it cannot be kept.
-        MissingExtraError: Without pandas.
+        StorageError: If the file cannot be stored.
+        MissingExtraError: If pandas is not installed.
     """
     digest = file_digest(source)
     _expect_digest(manifest, "a file with SHA-256", manifest.sha256, digest)
@@ -294,7 +294,7 @@ def _write_arrays(path: Path, arrays: dict[str, Arrays], receipt: Receipt) -> No
 
 
 def is_whole(manifest: Manifest) -> bool:
-    """Whether the arrays of every recipe are here and can be read."""
+    """Return whether the arrays of every recipe are here and can be read."""
     try:
         for recipe in manifest.recipes:
             read_arrays(manifest, recipe)

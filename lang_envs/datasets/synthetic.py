@@ -28,7 +28,7 @@ def stand_in(manifest: Manifest) -> Dataset:
     that code can earn something. It has no real row: scores on it do not carry over to the real table.
 
     Args:
-        manifest: The table to stand in for.
+        manifest: Manifest of the table to stand in for.
 
     Returns:
         The same table at every call and on every machine; marked as `synthetic`.
@@ -59,12 +59,12 @@ def stand_in(manifest: Manifest) -> Dataset:
 
 
 def _draw(rng: np.random.RandomState, n_values: int, n: int) -> NDArray[np.int64]:
-    """Whole numbers 0 .. n_values - 1, shape (n,), alike on machines whose integers differ."""
+    """Draw integers 0 .. n_values - 1, shape (n,), alike on machines whose integers differ."""
     return (rng.random_sample(n) * n_values).astype(np.int64)
 
 
 def _n_values(column: Column, n: int) -> int:
-    """How many values a column of n rows may take."""
+    """Return the number of values that a column of n rows may take."""
     if column.levels:
         return min(column.levels, n)
     return int(column.high - column.low) + 1 if column.whole else _STEPS + 1
@@ -79,7 +79,7 @@ def _values(column: Column, places: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _classes(rng: np.random.RandomState, signal: NDArray[np.int64], n_classes: int) -> NDArray[np.int64]:
-    """Classes (n,), equally frequent, in the order of signal and noise; ties in the order of the rows."""
+    """Return classes (n,), equally frequent, in the order of signal and noise; ties in the order of the rows."""
     n = len(signal)
     ordered = np.sort(signal)
     spread = int(ordered[3 * n // 4] - ordered[n // 4])

@@ -33,11 +33,11 @@ Table: TypeAlias = "str | Path | pd.DataFrame | Mapping[str, Sequence[Any]]"
 """A user's table: a file, a DataFrame, or columns by their names."""
 
 MAX_DESCRIPTION = 200
-"""Characters of the description of a table."""
+"""Maximum number of characters of the description of a table."""
 MAX_CLASSES = 30
-"""Classes of a target: the score compares every pair of them, a minute and more for a hundred."""
+"""Maximum number of classes: the score compares every pair of them, a minute and more for a hundred."""
 MIN_CLASS_ROWS = 4
-"""Rows that every class must have: with fewer, random halves often lack it on one side."""
+"""Minimum number of rows of a class: with fewer, random halves often lack it on one side."""
 _MAX_REMARKS = 5  # columns or classes in a remark
 _MONEY = r"(?:[$€£¥₹]|EUR|USD|GBP|CHF)"
 _PLAIN_NUMBER = re.compile(r"\s*[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?\s*")
@@ -46,7 +46,7 @@ _WRITTEN_NUMBER = re.compile(
     rf"\s*(?:%|{_MONEY})?\s*"
 )
 _GAPS = ("", "?", "-", ".", "*", "na", "nan", "none", "null", "unknown", "missing")
-"""Words for a missing value that readers take for text."""
+"""Spellings of a missing value that readers take for text."""
 _INDEX_NAMES = ("id", "index")
 _MAX_WHY = 200  # characters of somebody else's error
 
@@ -141,7 +141,7 @@ def _checked_description(description: object) -> str:
 
 
 def _checked_target(names: list[str], target: object) -> int:
-    """Position of the target."""
+    """Return the position of the target."""
     if isinstance(target, int | np.integer) and not isinstance(target, bool):
         target = str(target)
     if not isinstance(target, str):
@@ -222,7 +222,7 @@ def _feature(column: pd.Series[Any]) -> _Feature:
 
 @contextmanager
 def _blaming(column: pd.Series[Any]) -> Iterator[None]:
-    """Name the column that cannot be encoded: its values may be objects of any kind, with errors of their own."""
+    """Raise an error that names the column if it cannot be encoded: its values may be objects of any kind."""
     try:
         yield
     except (DataError, MemoryError):
@@ -251,7 +251,7 @@ def _holds_numbers(column: pd.Series[Any]) -> bool:
 
 
 def _has_order(column: pd.Series[Any]) -> bool:
-    """Whether a column holds times or ordered categories."""
+    """Return whether a column holds times or ordered categories."""
     if column.dtype.kind in "mM" or getattr(column.dtype, "ordered", False):
         return True
     if hasattr(column.dtype, "categories") or column.dtype.kind != "O":
@@ -260,7 +260,7 @@ def _has_order(column: pd.Series[Any]) -> bool:
 
 
 def _numbered(column: pd.Series[Any]) -> tuple[NDArray[np.int64], list[str]]:
-    """Codes of the categories that occur, and their names; times by time, ordered categories in their own order."""
+    """Return codes and names of the occurring categories; times by time, ordered categories in their own order."""
     if _has_order(column):
         codes, distinct = library("pandas").factorize(column, sort=True)
         return codes.astype(np.int64), [str(value) for value in distinct]
@@ -289,7 +289,7 @@ def _check_texts(column: pd.Series[Any]) -> None:
 
 
 def _left_out(frame: pd.DataFrame, kept: pd.DataFrame) -> list[str]:
-    """How many rows are left out, and where values are missing."""
+    """Describe how many rows are left out, and where values are missing."""
     if len(kept) == len(frame):
         return []
     missing = frame.isna().sum(axis=0).to_numpy()
@@ -300,7 +300,7 @@ def _left_out(frame: pd.DataFrame, kept: pd.DataFrame) -> list[str]:
 
 
 def _odd_features(frame: pd.DataFrame, features: Mapping[int, _Feature]) -> list[str]:
-    """Columns that were hardly meant as they are: numbers as text, constants, names and numbers of rows."""
+    """Describe columns that look like mistakes: numbers as text, constants, names and numbers of rows."""
     names = [str(name) for name in frame.columns]
     written = [(names[at], len(f.categories), _as_written(f.categories)) for at, f in features.items()]
     told = [f"{shown(name)} ({n} categories, such as {shown(text)})" for name, n, text in written if text is not None]
@@ -326,7 +326,7 @@ def _as_written(categories: Sequence[str]) -> str | None:
 
 
 def _names_rows(column: pd.Series[Any], feature: _Feature) -> bool:
-    """Whether a feature only identifies rows: texts that never recur, or the number of the row."""
+    """Return whether a feature only identifies rows: texts that never recur, or the number of the row."""
     n_rows = len(feature.values)
     if feature.categories:
         return len(feature.categories) == n_rows
@@ -342,7 +342,7 @@ def _names_rows(column: pd.Series[Any], feature: _Feature) -> bool:
 
 
 def _alike(classes: Sequence[str], y: NDArray[np.int64]) -> list[str]:
-    """Classes that differ only by case or spaces around them."""
+    """Describe classes that differ only by case or spaces around them."""
     groups: dict[str, list[int]] = {}
     for at, label in enumerate(classes):
         groups.setdefault(label.strip().casefold(), []).append(at)

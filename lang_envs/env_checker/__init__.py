@@ -74,7 +74,7 @@ CHECKS: tuple[Check, ...] = tuple(
 """Every point of the contract, the cheap ones first."""
 
 FOUNDATIONS = ("spaces", "info_keys")
-"""Where one of these fails, the checks after it could only repeat so, and are skipped."""
+"""Checks that all later ones need: if one of these fails, those after it are skipped."""
 
 
 def maker(env_id: str, **kwargs: Any) -> Make:
@@ -90,7 +90,7 @@ def maker(env_id: str, **kwargs: Any) -> Make:
 
 
 def iter_checks(env_id: str, **kwargs: Any) -> Iterator[Result]:
-    """`run_checks`, each result as soon as it is there."""
+    """Run every check like `run_checks`, and yield each result as soon as it is known."""
     make = maker(env_id, **kwargs)
     make().close()
     broken: str | None = None

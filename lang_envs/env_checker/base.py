@@ -17,7 +17,7 @@ from lang_envs.errors import LangEnvsError
 __all__ = ["Check", "ConformanceError", "Make", "NotApplicableError", "Result", "Status", "expect", "run_check"]
 
 Make = Callable[..., gym.Env[Any, Any]]
-"""Makes a new instance of the environment under test; keyword arguments as for `gym.make`."""
+"""Function that makes a new instance of the environment under test; keyword arguments as for `gym.make`."""
 
 _shorten = reprlib.Repr()
 _shorten.maxstring = _shorten.maxother = 160
@@ -37,8 +37,9 @@ class Check(NamedTuple):
 
     Attributes:
         name: Name of the function, for lists and tests.
-        description: One line.
-        function: Raises `ConformanceError` or any error of the environment; `NotApplicableError` to be skipped.
+        description: Description in one line.
+        function: Function that raises `ConformanceError` or any error of the environment; `NotApplicableError` to be
+            skipped.
     """
 
     name: str
@@ -71,10 +72,10 @@ def expect(condition: bool, expected: str, got: object, fix: str) -> None:
     """Raise where the contract is broken.
 
     Args:
-        condition: Whether it is kept.
-        expected: Completes "Expected ...".
-        got: The value found: a `str` as it stands, anything else as its shortened `repr`.
-        fix: Completes "Fix: ...".
+        condition: Whether the contract is kept.
+        expected: Text that completes "Expected ...".
+        got: Value found: a `str` as it stands, anything else as its shortened `repr`.
+        fix: Text that completes "Fix: ...".
 
     Raises:
         ConformanceError: If `condition` is false.

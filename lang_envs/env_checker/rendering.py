@@ -11,7 +11,7 @@ from lang_envs.env_checker.base import Make, NotApplicableError, expect
 from lang_envs.env_checker.walks import N_STEPS, Step, expect_same_walk, randomly, walk, walk_from_reset, where
 
 FRAME_SECONDS = 0.1
-"""A slower frame would dominate the recording of any episode."""
+"""Longest time of a frame in seconds: a slower one would dominate the recording of any episode."""
 
 _N_FRAMES = 6
 
@@ -67,7 +67,7 @@ def _needs_mode(make: Make, *modes: str) -> str:
     """Return the first of some render modes that the environment has.
 
     Raises:
-        NotApplicableError: If it has none of them.
+        NotApplicableError: If the environment has none of them.
     """
     with make() as env:
         had: list[str] = env.metadata.get("render_modes", [])

@@ -19,7 +19,7 @@ from lang_envs.env_checker.base import ConformanceError, Make, NotApplicableErro
 from lang_envs.env_checker.walks import N_STEPS, capable_agent, randomly, same, walk
 
 WORKER_SECONDS = 60.0
-"""For a whole comparison; workers that need more are taken for dead."""
+"""Time limit in seconds for a whole comparison; workers that need more are taken for dead."""
 
 _N_ENVS, _SEED = 2, 7
 _REWARD_TOLERANCE = 1e-6  # SB3's DummyVecEnv keeps rewards as float32
@@ -85,7 +85,10 @@ def _check_sb3(make: Make, kind: str, **settings: Any) -> None:
 
 
 def _actions(make: Make) -> list[Tokens]:
-    """For each step an array of one action for each environment: one plays well, so that episodes end, one randomly."""
+    """Return an array for each step, with one action for each environment.
+
+    One environment is played well, so that episodes end, and one randomly.
+    """
     columns = []
     for number in range(_N_ENVS):
         with make() as env:

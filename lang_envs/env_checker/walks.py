@@ -14,7 +14,7 @@ from lang_envs.env_checker.base import NotApplicableError, expect
 from lang_envs.spaces import TokenSequence
 
 N_STEPS = 40
-"""Several episodes of good play in the shipped environments."""
+"""Number of steps of a walk: several episodes of good play in the shipped environments."""
 
 Start = tuple[str, dict[str, Any]]
 """Observation and info of `reset` or of a step: the start of a walk."""
@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 def where(steps: list[Step], start: Start) -> Start:
-    """Where a walk from `start` has come to."""
+    """Return text and info at the end of a walk from `start`."""
     return (steps[-1].text, steps[-1].info) if steps else start
 
 
@@ -55,13 +55,13 @@ def walk(env: gym.Env[Any, Any], agent: Agent, n_steps: int, start: Start) -> li
 
 
 def walk_from_reset(env: gym.Env[Any, Any], agent: Agent, n_steps: int, seed: int | None) -> tuple[str, list[Step]]:
-    """First text, and the steps."""
+    """Return the first text, and the steps."""
     start = env.reset(seed=seed)
     return start[0], walk(env, agent, n_steps, start)
 
 
 def randomly(seed: int) -> Agent:
-    """Random play that is the same for the same seed, and independent of an environment with this seed."""
+    """Return random play that is the same for the same seed, and independent of an environment with this seed."""
     return random_agent(np.random.default_rng((seed, 1)))  # of `seed` alone, the draws would be the environment's
 
 
@@ -69,7 +69,7 @@ def needs_oracle(env: gym.Env[Any, Any]) -> Agent:
     """Return the oracle of an environment that has been reset.
 
     Raises:
-        NotApplicableError: If it has none.
+        NotApplicableError: If the environment has no oracle.
     """
     if not hasattr(env.unwrapped, "oracle_action"):
         raise NotApplicableError("the environment has no oracle_action()")
@@ -89,7 +89,7 @@ def capable_agent(env: gym.Env[Any, Any], seed: int) -> Agent:
 
 
 def same(left: object, right: object) -> bool:
-    """Exact equality of nested data, arrays included."""
+    """Return whether nested data are exactly equal, arrays included."""
     return data_equivalence(left, right, exact=True)
 
 

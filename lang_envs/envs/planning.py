@@ -16,7 +16,7 @@ State = TypeVar("State", bound=Hashable)
 Cost = tuple[int, ...]
 
 _LOCK = threading.RLock()
-"""Tables are of the process: while one thread explores, another must not read half of it."""
+"""Lock of the tables, shared by the process: while one thread explores, another must not read half of it."""
 
 
 class PlanTable(Generic[State]):
@@ -26,7 +26,8 @@ class PlanTable(Generic[State]):
     and a plan of fewer actions wins for any number of moves. Equal plans are decided by the lowest action index.
 
     Args:
-        expand: From a state to `(cost, state after)` of every action in order, None for the goal.
+        expand: Function from a state to `(cost, state after)` of every action in order; the state after is None at the
+            goal.
     """
 
     def __init__(self, expand: Callable[[State], list[tuple[Cost, State | None]]]) -> None:
@@ -35,7 +36,7 @@ class PlanTable(Generic[State]):
         self._costs: dict[State | None, Cost] = {}
 
     def cost(self, state: State) -> Cost | None:
-        """Cost of the best plan from a state; None if no plan reaches the goal."""
+        """Return the cost of the best plan from a state; None if no plan reaches the goal."""
         with _LOCK:
             if state not in self._choices:
                 self._explore(state)
@@ -43,7 +44,7 @@ class PlanTable(Generic[State]):
             return self._costs.get(state)
 
     def best(self, state: State) -> int | None:
-        """Index of the first action of the best plan; None if no plan reaches the goal."""
+        """Return the index of the first action of the best plan; None if no plan reaches the goal."""
         with _LOCK:
             total = self.cost(state)
             if total is None:
@@ -63,7 +64,7 @@ class PlanTable(Generic[State]):
                 frontier += [after for _, after in self._choices[state] if after is not None]
 
     def _measure(self) -> None:
-        """Dijkstra from the goal, backwards."""
+        """Run Dijkstra's algorithm from the goal, backwards."""
         before: dict[State | None, list[tuple[Cost, State]]] = defaultdict(list)
         for state, choices in self._choices.items():
             for cost, after in choices:

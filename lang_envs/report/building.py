@@ -21,7 +21,7 @@ def read_run(path: Path) -> tuple[Run, list[dict[str, Any]]]:
     """Read a results file for a report.
 
     Args:
-        path: `NAME.jsonl`; its steps are read from `NAME.steps.jsonl` where that is there.
+        path: Path `NAME.jsonl` of the results file; its steps are read from `NAME.steps.jsonl` if that exists.
 
     Returns:
         The run, and its episodes as `Report.episodes` has them.

@@ -14,8 +14,8 @@ class Metric(NamedTuple):
 
     Attributes:
         name: Field of the episode.
-        title: Heading.
-        digits: After the point.
+        title: Heading of the column.
+        digits: Number of digits after the point.
         is_rate: Whether it is printed in percent.
     """
 
@@ -29,15 +29,15 @@ class Score(NamedTuple):
     """An agent's mean on a task.
 
     Attributes:
-        agent: Name.
-        task: Name.
+        agent: Name of the agent.
+        task: Name of the task.
         metric: Name of the metric.
         value: Mean over seeds.
-        low: Lower end of its interval; None with one seed.
-        high: Upper end, likewise.
-        n_seeds: Seeds played.
-        n_episodes: Episodes played.
-        expected: Episodes planned.
+        low: Lower end of the interval of the mean; None with one seed.
+        high: Upper end of the interval; None with one seed.
+        n_seeds: Number of seeds played.
+        n_episodes: Number of episodes played.
+        expected: Number of episodes planned.
     """
 
     agent: str
@@ -60,8 +60,8 @@ class LearningCurve(NamedTuple):
         title: Name of the quantity.
         steps: Environment steps, `[n]`, rising.
         values: Statistic over seeds, `[n]`.
-        low: Lower ends of its interval, `[n]`; None without intervals.
-        high: Upper ends, likewise.
+        low: Lower ends of the intervals, `[n]`; None without intervals.
+        high: Upper ends of the intervals, `[n]`; None without intervals.
         by_seed: Values of each seed, `[n]`.
     """
 
@@ -80,9 +80,9 @@ class Run(NamedTuple):
 
     Attributes:
         name: Name of the agent, the run or the study.
-        facts: Settings, versions, hardware, command and others by name; texts.
+        facts: Settings, versions, hardware, command and other facts by name, as texts.
         files: SHA-256 by file name.
-        remark: A sentence that a reader has to see first, such as missing episodes.
+        remark: Sentence that a reader has to see first, such as one about missing episodes.
     """
 
     name: str
@@ -95,10 +95,10 @@ class Table(NamedTuple):
     """A table of texts, made by the caller.
 
     Attributes:
-        title: Heading.
+        title: Heading of the table.
         head: Heads of the columns.
         rows: Cells; the first of a row is its heading.
-        remark: A sentence below the heading.
+        remark: Sentence below the heading.
     """
 
     title: str

@@ -22,7 +22,7 @@ from lang_envs.wrappers import TextAction
 __all__ = ["RecordedEpisodes", "to_inspect", "to_minari"]
 
 _EPOCH = "1970-01-01T00:00:00+00:00"
-"""Time of a log whose results file has none: equal results make equal logs."""
+"""Time of a log whose results file has no time: equal results give equal logs."""
 _SCORES = ("return", "discounted_return", "success", "steps", "invalid_actions", "best_score")
 
 
@@ -31,7 +31,7 @@ class RecordedEpisodes(Protocol):
 
     @property
     def header(self) -> Mapping[str, Any]:
-        """First line."""
+        """First line of the results file."""
 
     @property
     def episodes(self) -> Sequence[Mapping[str, Any]]:
@@ -43,7 +43,8 @@ def to_minari(results: RecordedEpisodes, dataset_id: str, **arguments: Any) -> A
 
     Args:
         results: Episodes of one environment, with their steps.
-        dataset_id: Such as `"tomato-salad/poad-v0"`. Minari keeps it in its own folder (`MINARI_DATASETS_PATH`).
+        dataset_id: Name and version, such as `"tomato-salad/poad-v0"`. Minari keeps the data set in its own folder
+            (`MINARI_DATASETS_PATH`).
         **arguments: Further arguments of `minari.create_dataset_from_buffers`, such as `author`.
 
     Returns:
@@ -105,7 +106,7 @@ def to_inspect(results: RecordedEpisodes, path: Path) -> Path:
 
     Args:
         results: Episodes, with or without their steps.
-        path: The log, `NAME.eval` or `NAME.json`.
+        path: Path of the log, `NAME.eval` or `NAME.json`.
 
     Raises:
         MissingExtraError: If the package is not installed.

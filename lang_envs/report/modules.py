@@ -26,7 +26,7 @@ def join_modules(folder: Path) -> str:
     and classes.
 
     Args:
-        folder: Has `main.js`, and the modules that it needs.
+        folder: Folder with `main.js` and the modules that it needs.
 
     Raises:
         ReportError: If a module uses another form of import or export, two modules define one name, an imported name

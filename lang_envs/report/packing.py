@@ -76,9 +76,9 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
     """Return the blocks of a page by name: `index`, `texts`, `tiles`, and `b0`, `b1`, ... of the episodes.
 
     Args:
-        report: The content.
+        report: Content of the page.
         pictures: Number of episodes that are replayed for their pictures; see `_first_of_each`.
-        shown: Number of episodes whose steps are kept; None for all.
+        shown: Maximum number of episodes whose steps are kept; None for all.
 
     Raises:
         ReportError: If a number is not finite.
@@ -149,7 +149,10 @@ def deflated(content: object) -> bytes:
 
 
 def _first_of_each(episodes: Sequence[Mapping[str, Any]], n: int | None) -> set[int]:
-    """Places of n episodes: of each agent and task the first of each checkpoint, success and failure, then in order."""
+    """Return the indices of n episodes.
+
+    The first of each checkpoint, success and failure of each agent and task come first, then all others in order.
+    """
     if n is None or n >= len(episodes):
         return set(range(len(episodes)))
     first: dict[tuple[Any, ...], int] = {}

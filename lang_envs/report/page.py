@@ -20,7 +20,7 @@ from lang_envs.report.packing import pack
 __all__ = ["LARGE", "build_page", "printed", "size_lines", "write_report"]
 
 LARGE = 25_000_000
-"""Bytes above which the size is reported as large."""
+"""Largest size in bytes of a report that is not reported as large."""
 PICTURES = 20
 _PAGE = Path(__file__).parent / "page"
 _LIVE = "connect-src 'self'; "
@@ -31,10 +31,10 @@ def write_report(report: Report, path: Path, *, pictures: int = PICTURES, shown:
     """Write a report as one HTML file that needs no network and no other file.
 
     Args:
-        report: The content.
-        path: The file; it is replaced in one step.
+        report: Content of the page.
+        path: Path of the file; it is replaced in one step.
         pictures: Number of episodes that are replayed for their pictures.
-        shown: Number of episodes whose steps are in the file; None for all. The list has every episode.
+        shown: Maximum number of episodes with steps in the file; None for all. The list has every episode.
 
     Returns:
         The path.
@@ -58,11 +58,11 @@ def build_page(report: Report, *, pictures: int = PICTURES, shown: int | None = 
     """Return the bytes of a report; see `write_report`. The same content gives the same bytes.
 
     Args:
-        report: The content.
-        pictures: Number of episodes that are played again for their pictures.
-        shown: Number of episodes whose steps are kept; None for all.
-        live: Version of the page, where a server has one: the page reloads when `version` beside it is another. See
-            `python -m benchmarks serve`.
+        report: Content of the page.
+        pictures: Number of episodes that are replayed for their pictures.
+        shown: Maximum number of episodes whose steps are kept; None for all.
+        live: Version of the page, if a server has one: the page reloads when the server's `version` differs from it.
+            See `python -m benchmarks serve`.
     """
     script, style = join_modules(_PAGE), (_PAGE / "style.css").read_text(encoding="utf-8")
     policy = (

@@ -84,9 +84,9 @@ class Picture(NamedTuple):
     """A frame as tiles.
 
     Attributes:
-        width: In pixels.
-        height: In pixels.
-        tiles: Places of its tiles in the atlas, row by row; tiles at the right and lower edge may reach beyond it.
+        width: Width in pixels.
+        height: Height in pixels.
+        tiles: Indices of its tiles in the atlas, row by row; tiles at the right and lower edge may reach beyond it.
     """
 
     width: int
@@ -105,7 +105,7 @@ class Tiles:
 
     @property
     def columns(self) -> int:
-        """Tiles in a row of the atlas: 64, and more where it would be higher than WebP allows."""
+        """Number of tiles in a row of the atlas: 64, or more where it would be higher than WebP allows."""
         return max(64, -(-len(self) // 1000))
 
     def add(self, frame: Frame) -> Picture:

@@ -14,10 +14,10 @@ class Replayed(NamedTuple):
     """A moment of an episode that is played again.
 
     Attributes:
-        text: The observation.
-        reward: Of the action before it; 0 after the reset.
-        info: Beside the observation.
-        differences: Parts of the record that came out otherwise, each after `step N: `; N counts from 1.
+        text: Text of the observation.
+        reward: Reward of the action before it; 0 after the reset.
+        info: Info of the observation.
+        differences: Parts of the record that differ, each after `step N: `; N counts from 1.
     """
 
     text: str
@@ -38,13 +38,13 @@ def replayed(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> 
     """Play the recorded actions of an episode.
 
     Args:
-        env: The environment.
+        env: Environment that plays the actions.
         seed: Seed of the reset.
-        steps: The record, at least `observation`, `action` and `reward` of each step; `terminated`, `truncated` and
+        steps: Recorded steps with at least `observation`, `action` and `reward`; `terminated`, `truncated` and
             `final_observation` are compared where a step has them.
 
     Yields:
-        After the reset and after each action.
+        A record after the reset and after each action.
     """
     text, info = env.reset(seed=seed)
     yield Replayed(text, 0.0, info)

@@ -41,7 +41,7 @@ class Results(NamedTuple):
 class _Line(NamedTuple):
     record: dict[str, Any]
     place: str
-    """Such as `line 3 of runs/a.jsonl`."""
+    """Position in words, such as `line 3 of runs/a.jsonl`."""
 
 
 def steps_file(path: Path) -> Path:
@@ -56,7 +56,7 @@ def read_results(path: Path, *, with_steps: bool = True) -> Results:
     yet.
 
     Args:
-        path: The file of the episodes, `NAME.jsonl`.
+        path: Path of the file of episodes, `NAME.jsonl`.
         with_steps: Whether to read the steps too.
 
     Raises:
@@ -82,10 +82,10 @@ def check(path: Path) -> str:
     """Read a results file and return the number of its episodes and steps as text.
 
     Args:
-        path: `NAME.jsonl`, together with its file of steps where there is one, or a file of steps alone.
+        path: Path `NAME.jsonl`, together with its file of steps if there is one, or a file of steps alone.
 
     Raises:
-        ReportError: As `read_results`.
+        ReportError: If a file is damaged, as in `read_results`.
     """
     if path.name.endswith(".steps.jsonl"):
         file = _File(path)
@@ -112,8 +112,8 @@ class _File:
     """Lines of a file.
 
     Attributes:
-        path: Its path.
-        cut: Its name, once an incomplete last line has been found.
+        path: Path of the file.
+        cut: Name of the file, once an incomplete last line has been found.
     """
 
     def __init__(self, path: Path) -> None:
@@ -152,7 +152,7 @@ class _File:
             raise ReportError(f"Expected a file that can be read; got {self.path} ({error.strerror}).") from error
 
     def _is_whole(self, text: bytes) -> bool:
-        """Whether a last line only lacks its newline: no part of a JSON object is one."""
+        """Return whether a last line lacks only its newline: no beginning of a JSON object is an object itself."""
         return isinstance(self._decoded(text), dict)
 
     def _decoded(self, text: bytes) -> Any:
@@ -265,7 +265,7 @@ def check_step(record: dict[str, Any]) -> None:
     """Check the line of a step before it is written.
 
     Raises:
-        ReportError: If it could not be read again.
+        ReportError: If the line could not be read again.
     """
     line = _Line(record, "the step")
     _check_schema("step", line)

@@ -28,7 +28,7 @@ _TYPES: Mapping[str, tuple[frozenset[type], str]] = {
     "array": (frozenset({list}), "a list"),
     "object": (frozenset({dict}), "an object"),
 }
-"""Of each JSON type: the types of Python that `json` returns, and its name in messages."""
+"""Python types that `json` returns for each JSON type, and its name in messages."""
 _KEYWORDS = frozenset(
     [
         *("$schema", "title", "description", "type", "const", "minimum"),
@@ -44,8 +44,8 @@ class WrongValueError(Exception):
 
     Attributes:
         expected: Expected value, in words.
-        got: The value, as text.
-        field: Names and places that lead to the value, from the outside.
+        got: Actual value, as text.
+        field: Names and indices that lead to the value, from the outside.
     """
 
     def __init__(self, expected: str, got: str, *field: str | int) -> None:

@@ -38,20 +38,20 @@ Floats = NDArray[np.float64]
 Strata = Sequence[Floats]
 """Scores by task: an array `[n_seeds]` for each; the numbers of seeds may differ."""
 Statistic = Callable[[Floats], Floats]
-"""From scores `[..., n]` to `[...]`."""
+"""Function from scores `[..., n]` to `[...]`."""
 
 LEVEL, RESAMPLES = 0.95, 5_000
 SEED = 0
-"""Of the resampling."""
+"""Seed of the resampling."""
 
 
 class Estimate(NamedTuple):
     """A number and its interval.
 
     Attributes:
-        value: Of the scores as they are.
-        low: Lower end; None without resampling, because every task has one seed. Likewise:
-        high: Upper end.
+        value: Statistic of the scores themselves.
+        low: Lower end of the interval; None without resampling, because every task has one seed.
+        high: Upper end of the interval; None without resampling.
     """
 
     value: float
@@ -69,19 +69,21 @@ def wilson_interval(n_successes: int, n: int) -> tuple[float, float]:
 
 
 def mean(scores: Floats) -> Floats:
-    """Mean of all scores, `[..., n]` to `[...]`."""
+    """Compute the mean of all scores, `[..., n]` to `[...]`."""
     average: Floats = scores.mean(axis=-1)
     return average
 
 
 def interquartile_mean(scores: Floats) -> Floats:
-    """Mean of the middle half: of n scores the floor(n / 4) smallest and as many of the largest are left out.
+    """Compute the mean of the middle half of the scores.
+
+    Of n scores the floor(n / 4) smallest and as many of the largest are left out.
 
     Args:
-        scores: `[..., n]`.
+        scores: Scores, `[..., n]`.
 
     Returns:
-        `[...]`; with fewer than 4 scores the mean.
+        Interquartile means, `[...]`; with fewer than 4 scores the mean.
     """
     n = scores.shape[-1]
     cut = n // 4
@@ -107,7 +109,7 @@ def estimate(strata: Strata, statistic: Statistic = interquartile_mean) -> Estim
 
 
 def draws(n: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Places of the seeds that are drawn, `[RESAMPLES, n]`."""
+    """Draw the indices of the resampled seeds, `[RESAMPLES, n]`."""
     return rng.integers(n, size=(RESAMPLES, n))
 
 
@@ -127,7 +129,7 @@ def require_scores(strata: Strata) -> None:
     """Refuse strata without scores.
 
     Raises:
-        ValueError: If there are none, or they are no arrays of one dimension.
+        ValueError: If there are no scores, or they are not arrays of one dimension.
     """
     if not len(strata) or not all(np.ndim(scores) == 1 and len(scores) for scores in strata):
         shapes = [np.shape(scores) for scores in strata]
@@ -141,10 +143,10 @@ class Curve(NamedTuple):
     """A learning curve over seeds.
 
     Attributes:
-        steps: Where it is known, `[n]`, rising.
-        values: The statistic there, `[n]`.
-        low: Lower ends of the intervals, `[n]`; equal to the values where there is one seed. Likewise:
-        high: Upper ends, `[n]`.
+        steps: Environment steps of the points, `[n]`, rising.
+        values: Statistic at these steps, `[n]`.
+        low: Lower ends of the intervals, `[n]`; equal to the values if there is one seed.
+        high: Upper ends of the intervals, `[n]`; equal to the values if there is one seed.
         by_seed: Results of the seeds, `[n_seeds, n]`.
     """
 
@@ -161,9 +163,9 @@ def learning_curve(
     """Return the curve of some seeds, with an interval at every step.
 
     Args:
-        evaluations: By seed, pairs of step and score with rising steps. Seeds that were evaluated at other steps than
-            the first are read between their own; the curve ends where the shortest does.
-        statistic: Over seeds.
+        evaluations: Pairs of step and score with rising steps, by seed. Seeds that were evaluated at other steps than
+            the first are interpolated between their own; the curve ends where the shortest does.
+        statistic: Statistic over seeds.
 
     Raises:
         ValueError: If a seed has no evaluations, or its steps do not rise.

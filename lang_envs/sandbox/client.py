@@ -30,17 +30,17 @@ from lang_envs.sandbox.worker import REPORT_HEAD, Task, write_task
 __all__ = ["Answer", "Confining", "End", "Limits", "Sandbox"]
 
 _START_SECONDS = 120.0
-"""Longest wait for a supervisor that is being started."""
+"""Longest wait in seconds for a supervisor that is being started."""
 _HELLO_SECONDS = 20.0
-"""Longest wait for one that was there."""
+"""Longest wait in seconds for a supervisor that was running already."""
 _SILENCE_SECONDS = 30.0
-"""Longest time that a supervisor may take to answer; it is pinged after as long without a message."""
+"""Longest time in seconds that a supervisor may take to answer; it is pinged after as long without a message."""
 _MAX_REPORT = 8 << 20
-"""Bytes of a report beyond those of probabilities of the right shape."""
+"""Maximum number of bytes of a report beyond those of probabilities of the right shape."""
 _MAX_HEADER = 1 << 17
-"""Bytes: a message and output at their bounds, every character escaped."""
+"""Maximum number of bytes of a report's header: message and output at their bounds, every character escaped."""
 _N_TRIES = 3
-"""One, one after a death, and one more: the cause may have killed the next child too."""
+"""Number of tries: one, one after a death, and one more, as the cause may have killed the next child too."""
 _ESSENTIAL = {Layer.LANDLOCK.value, Layer.SECCOMP.value}
 
 Confining = Literal["auto", "require"]
@@ -73,15 +73,15 @@ class Answer(NamedTuple):
     """Outcome of one split.
 
     Attributes:
-        end: How its process ended: the supervisor's word.
-        code: Exit code or signal.
+        end: End of the process, as the supervisor reports it.
+        code: Exit code or signal of the process.
         header: Report of the child (`error`, `message`, `line`, `stdout`), from untrusted code; None if it cannot be
             read.
-        probabilities: The array it reported, not yet checked.
+        probabilities: Array that the child reported, not yet checked.
         cpu_seconds: CPU time used.
-        wall_seconds: Time from its start to its end.
-        peak_rss: Largest resident memory, bytes, the libraries included.
-        n_bytes: Length of its report.
+        wall_seconds: Wall time of the split.
+        peak_rss: Largest resident memory in bytes, the libraries included.
+        n_bytes: Length of the report in bytes.
     """
 
     end: End
@@ -173,7 +173,7 @@ class Sandbox:
             self._idle.append(connection)
 
     def _forget_parent(self) -> None:
-        """After a fork: the connections are the parent's, and another thread of it may have held the lock."""
+        """Forget connections after a fork: they are the parent's, and another of its threads may have held the lock."""
         self._lock = threading.Lock()
         idle, self._idle, self._pid = self._idle, [], os.getpid()
         for connection in idle:
@@ -211,7 +211,7 @@ class Sandbox:
 
 
 def _was_killed(answer: Answer) -> bool:
-    """Whether something from outside (the kernel short of memory, a person) ended it: not the code's doing."""
+    """Return whether something from outside (the kernel short of memory, a person) ended the process, not its code."""
     return answer.end is End.SIGNAL and answer.code == signal.SIGKILL
 
 
@@ -337,7 +337,7 @@ def _answer(message: Message, data: bytes) -> Answer:
 
 
 def _parse(data: bytes) -> tuple[dict[str, Any] | None, NDArray[Any] | None]:
-    """Bytes that a child wrote, unchecked."""
+    """Parse the bytes that a child wrote, unchecked."""
     try:
         (length,) = REPORT_HEAD.unpack_from(data)
         if length > _MAX_HEADER:  # its objects could take twenty times its size

@@ -21,7 +21,7 @@ from lang_envs.sandbox.nesting import first_too_deep
 __all__ = ["MAX_CODE_BYTES", "AgentCode", "CodeSyntaxError", "banned_use", "extract", "parsed"]
 
 MAX_CODE_BYTES = 8192
-"""Longest text that is parsed, in bytes of UTF-8."""
+"""Maximum length of a text that is parsed, in bytes of UTF-8."""
 
 _FUNCTION = "build_model"
 _TEMPLATE = "import numpy as np\ndef build_model(x_train, y_train):\n    return model\n"
@@ -45,9 +45,9 @@ class CodeSyntaxError(LangEnvsError):
     """Text that holds no code that parses.
 
     Attributes:
-        line: The line of the code (from 1) that is to blame; None if none is.
-        message: The mistake, one line of at most 200 characters. It is a function of the text alone.
-        source: The code that `line` counts in: the content of a fence, for instance.
+        line: Line of the code (from 1) that is to blame; None if none is.
+        message: Description of the mistake, one line of at most 200 characters. It is a function of the text alone.
+        source: Code that `line` counts in: the content of a fence, for instance.
     """
 
     def __init__(self, line: int | None, message: str, source: str = "") -> None:
@@ -68,10 +68,10 @@ class AgentCode:
     """The code of an action.
 
     Attributes:
-        source: The code as it was written, without markdown fences, blank lines around it and (where no string runs
-            over several lines) common indentation. Lines end in one newline character each; split at that alone.
-        tree: A module that imports numpy as `np` and defines `build_model`. Its line numbers are those of `source`,
-            its columns need not be. `compile` may still refuse it (`return` in a class, `nonlocal` without a binding,
+        source: Code as it was written, without markdown fences, blank lines around it and (where no string runs over
+            several lines) common indentation. Lines end in one newline character each; split at that alone.
+        tree: Module that imports numpy as `np` and defines `build_model`. Its line numbers are those of `source`, its
+            columns need not be. `compile` may still refuse it (`return` in a class, `nonlocal` without a binding,
             `import *` in a function) with SyntaxError, ValueError or RecursionError.
     """
 
@@ -79,7 +79,7 @@ class AgentCode:
     tree: ast.Module
 
     def line(self, number: int) -> str:
-        """Line `number` (from 1) of the source without its indentation; empty if there is no such line."""
+        """Return line `number` (from 1) of the source without its indentation; empty if there is no such line."""
         lines = self.source.split("\n")
         return lines[number - 1].strip() if 1 <= number <= len(lines) else ""
 
@@ -148,7 +148,7 @@ def _check_characters(text: str) -> None:
 class _Block(NamedTuple):
     text: str
     rank: tuple[bool, bool, bool]
-    """Defines the function, is labelled Python, is closed code or follows a labelled fence."""
+    """Rank of the block: it defines the function, is labelled Python, is closed code or follows a labelled fence."""
 
 
 def _fenced_blocks(text: str) -> list[_Block]:
@@ -195,7 +195,7 @@ def _outdented(line: str, width: int) -> str:
 
 
 def _is_code(text: str) -> bool:
-    """Whether it parses, and not as prose of one word a line does."""
+    """Return whether a text is code, and not prose that parses as one word a line."""
     try:
         function = _parse_code(text).tree.body[-1]
     except CodeSyntaxError:
@@ -228,7 +228,10 @@ def _parse_code(text: str) -> AgentCode:
 
 
 def _progress(error: CodeSyntaxError) -> tuple[int, bool]:
-    """How far a layout was the right one: the layout that was meant is the one that parses furthest."""
+    """Rank how far a layout parsed.
+
+    The layout that was meant is the one that parses furthest.
+    """
     return error.line or 0, "indent" not in error.message
 
 
@@ -256,7 +259,7 @@ def _layouts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def parsed(source: str) -> ast.Module:
-    """`ast.parse` without its warnings, by one thread at a time.
+    """Parse source like `ast.parse`, without its warnings and by one thread at a time.
 
     `catch_warnings` in two threads at once may leave the wrong filters behind, and CPython 3.11 counts the depth of all
     threads' trees together: where two parse at once, one of them may end in a SystemError ("recursion depth mismatch").
@@ -314,7 +317,7 @@ def _ending_in_return(body: list[ast.stmt], return_model: ast.stmt) -> list[ast.
 
 
 def _stays_first(node: ast.stmt) -> bool:
-    """Whether it must come first: a docstring, or an import from `__future__`."""
+    """Return whether a statement must come first: a docstring, or an import from `__future__`."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Constant)
     return isinstance(node, ast.ImportFrom) and node.module == "__future__"
@@ -342,7 +345,7 @@ def _constant_texts(nodes: list[ast.AST]) -> dict[ast.AST, str]:
     """Return the string that a node always is: constants, their sums, and f-strings of them.
 
     Args:
-        nodes: Every node before its children.
+        nodes: Nodes of the tree, every one before its children.
     """
     texts: dict[ast.AST, str] = {}
     for node in reversed(nodes):

@@ -26,7 +26,7 @@ from lang_envs.sandbox.confinement.privileges import close_other_files, die_with
 from lang_envs.sandbox.worker import serve_one
 
 _LONGEST_WAIT = 30
-"""Seconds for a fork."""
+"""Longest wait in seconds for a fork."""
 
 
 class _Time(ctypes.Structure):
@@ -56,10 +56,10 @@ class Ended(NamedTuple):
     """The end of a child.
 
     Attributes:
-        pid: Its process id.
-        status: As `os.wait4` gives it.
-        cpu_seconds: User and system time.
-        peak_rss: Largest resident memory, bytes.
+        pid: Process id of the child.
+        status: Exit status, as `os.wait4` returns it.
+        cpu_seconds: User and system CPU time.
+        peak_rss: Largest resident memory in bytes.
     """
 
     pid: int
@@ -92,13 +92,13 @@ class Forker:
         theirs.close()
 
     def fork(self, control: socket.socket) -> int:
-        """Have a child forked, and return its process id.
+        """Fork a child by the forker, and return its process id.
 
         Args:
-            control: Its end of the socket that its task arrives at.
+            control: Child's end of the socket for its task.
 
         Raises:
-            OSError: If the system refuses.
+            OSError: If the system refuses the fork.
             EOFError: If the forker is gone, or stuck.
         """
         socket.send_fds(self.socket, [b"f"], [control.fileno()])
@@ -113,7 +113,7 @@ class Forker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether an end has been read and not been asked for."""
+        """Whether an end has been read that `ended` has not returned yet."""
         return bool(self._ended)
 
     def ended(self) -> list[Ended]:

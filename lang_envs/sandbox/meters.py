@@ -1,4 +1,4 @@
-"""Clocks of other processes."""
+"""CPU time and state of other processes, read from the kernel's clocks and /proc."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether a process has ended, its files closed, waited for or not; True if it is not accessible."""
+    """Return whether a process has ended and its files are closed; also True if it is not accessible."""
     return _state(pid) in "ZX"
 
 
 def is_runnable(pid: int) -> bool:
-    """Whether the main thread of a process runs, or waits for a core."""
+    """Return whether the main thread of a process runs, or waits for a core."""
     return _state(pid) == "R"
 
 
@@ -37,7 +37,7 @@ def _state(pid: int) -> str:
 
 
 def outer_pid() -> int:
-    """Process id as others see it: in a namespace of process ids, /proc is still that of the outer one."""
+    """Return the id of this process in the outer namespace of process ids, as /proc shows it."""
     try:
         return int(Path("/proc/self").readlink().name)
     except OSError:
@@ -45,7 +45,8 @@ def outer_pid() -> int:
 
 
 def waiting_seconds(pid: int) -> float:
-    """Seconds that the main thread of a process was ready to run while others had the cores; 0 where unknown.
+    """Return the seconds that the main thread of a process was ready to run but had no core; 0 where unknown.
+
 
     Wall time less this is the process's own time, working or asleep, under any load. A wait counts when it has ended.
     """

@@ -28,11 +28,11 @@ _NESTING_WORDS = frozenset({"not", "if", "else", "await", "yield", "for", "async
 
 
 def first_too_deep(text: str, formats: int = 0) -> int | None:
-    """Where the text is nested more deeply than is parsed; None if nowhere.
+    """Return the position where the text is nested more deeply than the parser may go; None if there is none.
 
     Args:
         text: Code, or the text between the quotes of an f-string.
-        formats: In how many f-strings it stands.
+        formats: Number of f-strings around the text.
     """
     nesting = _Nesting()
     for token in _TOKEN.finditer(text):

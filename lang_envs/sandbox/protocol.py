@@ -29,7 +29,7 @@ _FLOAT64_HEADER = re.compile(
 )
 _MAX_MESSAGE = 1 << 20
 MAX_TASKS = 100
-"""Tasks of one evaluation."""
+"""Maximum number of tasks of one evaluation."""
 _MAX_FILES = 250  # two for each task; the kernel passes at most 253 descriptors with one message
 
 Message = dict[str, Any]
@@ -44,7 +44,7 @@ class Channel:
         self._files: deque[int] = deque()
 
     def fileno(self) -> int:
-        """Descriptor, for selectors."""
+        """Return the descriptor, for selectors."""
         return self.socket.fileno()
 
     def send(self, message: Message, files: Sequence[int] = ()) -> None:
@@ -100,7 +100,7 @@ class Channel:
 
 
 def anonymous_file(name: str) -> int:
-    """Descriptor of an empty file that no path leads to."""
+    """Return the descriptor of an empty file that has no path."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name, os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -111,7 +111,7 @@ def write_array(file: BinaryIO, array: NDArray[Any]) -> None:
     """Append an array in `.npy` format.
 
     Raises:
-        ValueError: If it holds objects.
+        ValueError: If the array holds objects.
     """
     np.lib.format.write_array(file, np.ascontiguousarray(array), version=(1, 0), allow_pickle=False)
 
@@ -120,7 +120,7 @@ def read_array(file: BinaryIO) -> NDArray[Any]:
     """Read an array in `.npy` format; never unpickles.
 
     Raises:
-        ValueError: If it holds objects, or is no array.
+        ValueError: If it holds objects, or is not an array.
     """
     array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
     return array
@@ -132,7 +132,7 @@ def parse_array(data: bytes) -> NDArray[np.float64]:
     numpy's own parser evaluates the header as Python, which can take the whole stack of a thread.
 
     Raises:
-        ValueError: If they hold anything else.
+        ValueError: If the bytes hold anything else.
     """
     head = _FLOAT64_HEADER.match(data)
     if head is None:

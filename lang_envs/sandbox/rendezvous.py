@@ -32,10 +32,10 @@ from lang_envs.sandbox.meters import is_dead
 from lang_envs.sandbox.protocol import anonymous_file
 
 _PACKAGES = Path(__file__).parents[2]
-"""Where this very package is: the supervisor must not find another one."""
+"""Folder of this very package: the supervisor must not find another one."""
 _CONNECT_SECONDS = 10.0
 _BACKLOG = 1024
-"""Connections that wait to be accepted."""
+"""Maximum number of connections that wait to be accepted."""
 _MAX_SOCKET_PATH = 100  # sun_path holds 108 bytes on Linux, 104 on macOS
 _START = "import sys, json; a = json.loads(sys.argv[1]); sys.path[:] = a['path']; "
 _START += "from lang_envs.sandbox.start import start_from_arguments; start_from_arguments(sys.argv[1:])"
@@ -58,7 +58,7 @@ class Place(NamedTuple):
     """Key of a supervisor: clients with equal keys share one.
 
     Attributes:
-        cores: Children that run at a time; None for as many as there are cores.
+        cores: Number of children that run at a time; None for as many as there are cores.
         without: Layers of confinement to leave out, for the ablation test only.
         user: User id to become, for tests.
     """
@@ -70,7 +70,7 @@ class Place(NamedTuple):
 
 @cache
 def library_versions() -> Mapping[str, str]:
-    """Versions that a reward may depend on."""
+    """Return the versions that a reward may depend on."""
     found = {"python": sys.version.split()[0], "machine": os.uname().machine}
     for name in ("numpy", "scipy", "scikit-learn", "joblib"):
         try:
@@ -87,7 +87,7 @@ def connect(place: Place) -> tuple[socket.socket, int | None]:
         The connection, and the descriptor of stderr of a supervisor started here.
 
     Raises:
-        SandboxError: If the meeting place is not ours alone, or the supervisor cannot be started.
+        SandboxError: If others may use the meeting place too, or the supervisor cannot be started.
     """
     path = _socket_path(place)
     try:

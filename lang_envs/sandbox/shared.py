@@ -10,7 +10,7 @@ from lang_envs.sandbox.client import Confining, Sandbox
 
 @lru_cache
 def shared_sandbox(confinement: Confining = "auto") -> Sandbox:
-    """One sandbox for each level, for the life of the process.
+    """Return the one sandbox of the process for a level of confinement.
 
     Environments do not close it: the next one would wait seconds for another supervisor. The supervisor ends with the
     last process that uses it.

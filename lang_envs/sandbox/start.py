@@ -145,7 +145,7 @@ def _warm_up() -> None:
 
 
 def start_from_arguments(arguments: Sequence[str]) -> None:
-    """Entry of the fresh interpreter."""
+    """Start the supervisor in the fresh interpreter."""
     settings = json.loads(arguments[0])
     settings["options"]["without"] = tuple(settings["options"]["without"])
     listener, folder, lock = settings["meeting"]

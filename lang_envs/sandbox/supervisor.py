@@ -36,24 +36,24 @@ from lang_envs.sandbox.meters import cpu_seconds, is_runnable, waiting_seconds
 from lang_envs.sandbox.protocol import Channel, Message
 
 _N_READY = 6
-"""Children that wait for work: one evaluation of the published protocol, and one to spare."""
+"""Number of children that wait for work: one evaluation of the published protocol, and one to spare."""
 _MAX_ADMITTED = 128
-"""Tasks whose files are here, two for each; less where the limit on open files is low."""
+"""Maximum number of admitted tasks, with two files each; less where the limit on open files is low."""
 _N_OTHER_FILES = 64
-"""Descriptors for all else than clients and tasks."""
+"""Number of descriptors for everything but clients and tasks."""
 _TICK = 0.02
 """Seconds between two looks at the clocks of the children that run."""
 _FIRST_CLIENT_SECONDS = 60.0
 _MAX_STARTED = 64
-"""Children that a split is open for while an older evaluation waits for another split of the table."""
+"""Number of children that a split is open for while an older evaluation waits for another split of the table."""
 _PAUSE = 0.1
-"""Seconds before a fork is tried again that the system refused."""
+"""Seconds until a fork that the system refused is tried again."""
 
 
 _REFUSED_SECONDS = 5.0
-"""How long the system may refuse every fork before the clients get an error."""
+"""Time in seconds that the system may refuse every fork before the clients get an error."""
 _MAX_BROKEN = 20
-"""Children in a row that may end before they are ready."""
+"""Maximum number of children in a row that may end before they are ready."""
 _TOO_MANY = (
     "Expected at most {} connections to the sandbox's supervisor; got one more. "
     "Fix: evaluate fewer programs at a time, or raise the limit on open files (ulimit -n)."
@@ -72,10 +72,10 @@ class Options(NamedTuple):
     """How a supervisor is started.
 
     Attributes:
-        socket_name: Name of the socket in the folder where it listens; removed at its end.
-        cores: Children that run at a time.
+        socket_name: Name of the socket in its folder; removed when the supervisor ends.
+        cores: Number of children that run at a time.
         without: Layers of confinement to leave out (`Layer` values), for the ablation test only.
-        user: User id that it becomes once it is warm, or None.
+        user: User id that the supervisor takes once its libraries are loaded, or None.
     """
 
     socket_name: str
@@ -88,9 +88,9 @@ class Meeting(NamedTuple):
     """Where clients come from, opened before the supervisor gave up the right to open it.
 
     Attributes:
-        listener: The socket that clients connect to.
-        folder: Descriptor of the folder that the socket is in.
-        lock: Descriptor of the file that is locked by whoever is about to connect, or to end.
+        listener: Socket that clients connect to.
+        folder: Descriptor of the socket's folder.
+        lock: Descriptor of the lock file, locked by a client about to connect, or by a supervisor about to end.
     """
 
     listener: socket.socket
@@ -114,14 +114,14 @@ class _Evaluation:
     """The tasks of one request share one budget of CPU time.
 
     Attributes:
-        client: The client.
-        process: Id of its process.
-        number: The client's own.
+        client: Channel of the client.
+        process: Process id of the client.
+        number: Number that the client has given the evaluation.
         held: Table and labels of each task.
-        limits: Its limits.
-        n_open: Tasks without an outcome.
-        cpu_used: By children that have ended.
-        children: Those that run.
+        limits: Limits of the evaluation.
+        n_open: Number of tasks without an outcome.
+        cpu_used: CPU seconds of the children that have ended.
+        children: Children that run.
     """
 
     client: Channel
@@ -152,8 +152,8 @@ class Supervisor:
     """The event loop.
 
     Args:
-        meeting: Where clients come from.
-        options: How it was started.
+        meeting: Meeting place of the clients.
+        options: Options of the supervisor.
         prepared: Resources for all children.
         hello: First message to every client.
     """
@@ -171,7 +171,7 @@ class Supervisor:
         self._served: dict[int, int] = {}
         self._n_served = 0
         self._n_started: dict[str, int] = {}
-        """Children started for the split that is open, by table."""
+        """Number of children started for the split that is open, by table."""
         self._clients: set[Channel] = set()
         n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _N_OTHER_FILES
         self._max_admitted = min(_MAX_ADMITTED, n_files // 4)
@@ -264,7 +264,10 @@ class Supervisor:
         self._kill([task for task in running if _is_of(task, client, message)], "cancelled")
 
     def _turn(self, evaluation: _Evaluation) -> int:
-        """When a child was last started for the process that asks: who has waited longest is first."""
+        """Return the turn of a process: the number of the child last started for it.
+
+        The process that has waited longest is first.
+        """
         return self._served.get(evaluation.process, 0)
 
     def _admit(self) -> None:
@@ -301,7 +304,7 @@ class Supervisor:
     # ------------------------------------------------------------------ children
 
     def _wants_child(self) -> bool:
-        """Whether to fork: children get ready on idle cores, and at least one is always in preparation."""
+        """Return whether to fork: children get ready on idle cores, and at least one is always in preparation."""
         n_children = len(self._preparing) + len(self._ready)
         is_busy = self._queue and len(self._running) + len(self._preparing) >= self._options.cores
         return n_children < (1 if is_busy else _N_READY) and time.monotonic() >= self._no_fork_until
@@ -488,7 +491,7 @@ def _is_of(task: _Task, client: Channel, message: Message) -> bool:
 
 
 def _cause(task: _Task, status: int) -> tuple[str, int]:
-    """How a child ended: why, and the exit code or signal."""
+    """Return the cause of a child's end, and the exit code or signal."""
     if task.end is not None:
         return task.end, 0
     if os.WIFSIGNALED(status):

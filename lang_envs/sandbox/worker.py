@@ -29,9 +29,9 @@ from lang_envs.sandbox.meters import outer_pid
 from lang_envs.sandbox.protocol import Channel, read_array, write_array
 
 AGENT_FILE = "<agent>"
-"""Name of the agent's code in tracebacks."""
+"""File name of the agent's code in tracebacks."""
 MAX_STDOUT = 4096
-"""Characters of output that are kept."""
+"""Maximum number of characters of output that are kept."""
 REPORT_HEAD = struct.Struct("!I")
 _MAX_MESSAGE = 4096
 
@@ -40,13 +40,13 @@ class Task(NamedTuple):
     """One split of one evaluation, as the child gets it.
 
     Attributes:
-        code: The agent's code.
-        seed: Of Python's and numpy's global generators.
-        x_train: Float64, shape (n_train, n_features).
-        y_train: Int64, shape (n_train,).
-        x_test: Float64, shape (n_test, n_features).
-        table: Name of the table that the rows are of, the same for the same features.
-        labels: Key of the labels that it holds. Tasks of one table run at the same time only where this is equal:
+        code: Code of the agent.
+        seed: Seed of Python's and numpy's global generators.
+        x_train: Features to learn from, float64, shape (n_train, n_features).
+        y_train: Classes to learn from, int64, shape (n_train,).
+        x_test: Features to predict for, float64, shape (n_test, n_features).
+        table: Name of the table; the same for the same features.
+        labels: Key of the labels that the task holds. Tasks of one table run at the same time only where this is equal:
             the training labels of one split are test labels of another.
     """
 
@@ -66,7 +66,7 @@ _EXERCISE = Task(
     np.array([0, 0, 1, 1]),
     np.array([[3.0]]),
 )
-"""Run by every child while it waits for work, to copy the touched pages of the forker's memory in advance."""
+"""Task that every child runs while it waits for work, to copy the touched pages of the forker's memory in advance."""
 
 
 def write_task(task: Task, descriptor: int) -> None:
@@ -90,8 +90,8 @@ def serve_one(control: socket.socket, parent_pid: int, prepared: Prepared, witho
     """Serve as a forked child; never return.
 
     Args:
-        control: Where the task arrives: one message with two descriptors, the task's file and the report's pipe.
-        parent_pid: The forker, whose death ends the child.
+        control: Socket that receives the task: one message with two descriptors, the task's file and the report's pipe.
+        parent_pid: Process id of the forker, whose end also ends the child.
         prepared: Resources that were made for all children.
         without: Layers of confinement to leave out, for the ablation test only.
     """

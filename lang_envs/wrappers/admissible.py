@@ -12,17 +12,17 @@ from lang_envs.core import MAX_LIST_LENGTH, Tokens
 from lang_envs.spaces import TextSpace, TokenSequence
 
 _CHARACTERS_PER_CHARACTER = 6
-"""A character takes so many in JSON at most."""
+"""Maximum number of characters that one character takes in JSON."""
 
 
 class EpisodeContext(NamedTuple):
     """Fields packed beside an observation, of one episode.
 
     Attributes:
-        n_steps: Latest steps that are packed.
+        n_steps: Number of latest steps that are packed.
         fields: Names of fields of `info` that are packed; each must be a `str`.
-        text: The present observation.
-        recent: The latest steps, oldest first: observation and action.
+        text: Text of the present observation.
+        recent: Latest steps, oldest first: observation and action.
     """
 
     n_steps: int = 0
@@ -45,10 +45,10 @@ class EpisodeContext(NamedTuple):
         return self._replace(text=str(text), recent=recent)
 
     def pack(self, info: dict[str, Any]) -> str:
-        """JSON of the steps and of the fields.
+        """Return the steps and the fields as JSON.
 
         Raises:
-            KeyError: If `info` has no such field, or it is no text.
+            KeyError: If `info` has no such field, or it is not a text.
         """
         for name in self.fields:
             if not isinstance(info.get(name), str):
@@ -70,9 +70,9 @@ def admissible_space(
 
     Args:
         text: Space of the observation.
-        max_list_length: Characters of the list.
-        context: Packed fields.
-        max_action_length: Characters of an action.
+        max_list_length: Maximum number of characters of the list.
+        context: Fields to pack.
+        max_action_length: Maximum number of characters of an action.
     """
     spaces: dict[str, gym.Space[Any]] = {"text": text, "admissible_actions": TextSpace(max_list_length)}
     if context.is_wanted:
@@ -112,7 +112,7 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
         env: An environment with `TextSpace` observations and `info["admissible_actions"]`.
         max_list_length: Largest number of characters of the JSON list. By default `max_list_length` of the environment:
             16,384, or as many as its longest list has.
-        history: Latest steps of the episode that are packed into `"context"`, for prompts that show them.
+        history: Number of latest steps of the episode that are packed into `"context"`, for prompts that show them.
         fields: Fields of `info` that are packed there too, such as `("prefix", "suffix")`.
 
     Raises:
@@ -163,7 +163,7 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
         return self._observation(text, info), info
 
     def step(self, action: Tokens) -> tuple[dict[str, str], SupportsFloat, bool, bool, dict[str, Any]]:
-        """One step of the wrapped environment."""
+        """Make one step of the wrapped environment."""
         text, reward, terminated, truncated, info = self.env.step(action)
         if self.episode_context.n_steps:
             self.episode_context = self.episode_context.after(spoken(self.env.action_space, action), text)

@@ -36,7 +36,7 @@ class ByteObservation(gym.ObservationWrapper[NDArray[np.uint8], Tokens, str], gy
         self.observation_space = gym.spaces.Box(0, 255, (self.max_bytes,), np.uint8)
 
     def observation(self, observation: str) -> NDArray[np.uint8]:
-        """Bytes of a text."""
+        """Encode a text as bytes."""
         data = observation.encode("utf-8", errors="replace")
         if len(data) > self.max_bytes:
             raise ValueError(

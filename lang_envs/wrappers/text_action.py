@@ -23,7 +23,7 @@ class TextAction(gym.ActionWrapper[str, str, Tokens], gym.utils.RecordConstructo
         env: An environment with a `TokenSequence` action space.
 
     Raises:
-        TypeError: If the action space is another one.
+        TypeError: If the action space is not a `TokenSequence`.
     """
 
     def __init__(self, env: gym.Env[Any, Tokens]) -> None:
@@ -38,7 +38,7 @@ class TextAction(gym.ActionWrapper[str, str, Tokens], gym.utils.RecordConstructo
         self.action_space = TextSpace(self.tokens.max_length * MAX_BYTES_PER_CHARACTER)
 
     def action(self, action: str) -> Tokens:
-        """Token array of a text."""
+        """Encode a text as a token array."""
         if not isinstance(action, str):
             raise ActionError(f"Expected the action's text as a str; got {type(action).__name__}. Fix: pass a str.")
         try:

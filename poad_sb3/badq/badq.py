@@ -35,12 +35,12 @@ from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_ob
 Self = TypeVar("Self", bound="BADQ")
 
 _MOST_WHITENED = 1024
-"""Distinct questions that the input of the head is scaled by. It is renewed whenever the steps have doubled."""
+"""Number of distinct questions that the input whitening is fitted to; it is refitted whenever the steps double."""
 _COUNTS = ("buffer_size", "batch_size", "train_freq", "gradient_steps", "target_update_interval", "n_steps")
 _SHARES = ("gamma", "exploration_initial_eps", "exploration_final_eps")
 _SWITCHES = ("soft", "double_q")
 _OF_POLICY = ("soft", "beta", "reference", "double_q")
-"""Arguments that the policy takes too."""
+"""Names of arguments that are passed on to the policy too."""
 
 
 class BADQ(ResumableOffPolicy):
@@ -53,42 +53,43 @@ class BADQ(ResumableOffPolicy):
     Args:
         policy: `"BADQPolicy"` or a subclass of it.
         env: A language environment, the id of one, or a vector of them.
-        learning_rate: Rate of the head's Adam (eps 1e-5); `"lin_1e-3"` falls from that to 0 during training; or a
-            function of the progress remaining (1 to 0).
-        buffer_size: Transitions in the replay buffer.
-        learning_starts: Steps of uniformly random actions before the first update.
-        batch_size: Transitions in a minibatch.
-        tau: Share of the way that the target head moves at an update of it, above 0; 1 copies.
+        learning_rate: Learning rate of the head's Adam (eps 1e-5): a number; `"lin_1e-3"`, that falls linearly to 0
+            during training; or a function of the progress remaining (1 to 0).
+        buffer_size: Capacity of the replay buffer, in transitions.
+        learning_starts: Number of steps of uniformly random actions before the first update.
+        batch_size: Number of transitions in a minibatch.
+        tau: Soft update coefficient of the target head, in (0, 1]; 1 copies the head.
         gamma: Discount between actions. Inside an action it is always 1.
-        train_freq: Steps of each environment between updates.
-        gradient_steps: Minibatches of an update.
-        target_update_interval: Minibatches between updates of the target head.
-        exploration_steps: Steps in which the exploration rate falls linearly. (A number of steps, not SB3's fraction
-            of the training: so training for 1,000 steps, and for 1,000 more with `reset_num_timesteps=False`, is
-            training once for 2,000, if the learning rate is a number.)
-        exploration_initial_eps: Probability of a uniformly random action at first.
-        exploration_final_eps: The same after `exploration_steps`.
-        max_grad_norm: Clip of the gradient norm.
-        n_steps: Environment steps whose rewards are summed before the target bootstraps (fewer where an episode ends).
-            1 is the equation. More steps carry a reward back faster, and bootstrap less from situations that look
+        train_freq: Number of steps of each environment between updates.
+        gradient_steps: Number of minibatches of an update.
+        target_update_interval: Number of minibatches between updates of the target head.
+        exploration_steps: Number of steps of the linear decay of the exploration rate. (Not SB3's fraction of the
+            training: so training for 1,000 steps, and for 1,000 more with `reset_num_timesteps=False`, is training once
+            for 2,000, if the learning rate is a number.)
+        exploration_initial_eps: Initial probability of a uniformly random action.
+        exploration_final_eps: Probability of a uniformly random action after `exploration_steps`.
+        max_grad_norm: Maximum norm of the gradient, for clipping.
+        n_steps: Number of steps whose rewards are summed before the target bootstraps (fewer where an episode ends). 1
+            is the equation. More steps carry a reward back faster, and bootstrap less from situations that look
             alike but are not; in return they include the rewards of exploratory actions (without correction), and with
             `soft` leave out the regularisation of the steps between.
-        soft: sBAD: soft values, and acting by a Boltzmann distribution on the trie.
+        soft: Whether to use sBAD: soft values, and acting by a Boltzmann distribution on the trie.
         beta: Temperature of sBAD, in units of reward.
-        reference: pi_ref of sBAD: `"base"`, the base model on the trie, or `"uniform-actions"`.
-        double_q: BAD: let the present head choose the child, and the target head value it. sBAD has no argmax.
-        stats_window_size: Episodes in the logged means.
+        reference: Reference policy pi_ref of sBAD: `"base"`, the base model on the trie, or `"uniform-actions"`.
+        double_q: Whether BAD uses double Q-learning: the present head chooses the child, and the target head values it.
+            sBAD has no argmax.
+        stats_window_size: Number of episodes in the logged means.
         tensorboard_log: Folder for TensorBoard.
         policy_kwargs: Arguments of the policy: `model`, `revision`, `dtype`, `quantization`, `attn_implementation`,
             `prompt`, `check`, `critic_arch`, `max_tokens_per_forward`, `cache_size`. There is no adapter.
-        verbose: 0 silent, 1 information.
+        verbose: Verbosity: 0 silent, 1 information.
         seed: Seed of everything random.
         device: Torch device, or `"auto"`.
-        _init_setup_model: As in SB3.
+        _init_setup_model: Whether to build the model on construction, as in SB3.
 
     Raises:
         UnsupportedEnvError: If the environment has no text observations or no token-sequence actions.
-        ValueError: For an unknown policy, or numbers out of range.
+        ValueError: If the policy is unknown, or a number is out of range.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"BADQPolicy": BADQPolicy, "LLMPolicy": BADQPolicy}
@@ -226,12 +227,13 @@ class BADQ(ResumableOffPolicy):
         """Train for at least `total_timesteps` environment steps; see SB3.
 
         Args:
-            total_timesteps: Steps of all environments together.
-            callback: See SB3.
-            log_interval: Episodes between logs; None for none.
+            total_timesteps: Number of steps to train for, of all environments together.
+            callback: Callbacks, see SB3.
+            log_interval: Number of episodes between logs; None for no logs.
             tb_log_name: Name of the run.
-            reset_num_timesteps: See SB3. False goes on: with the counter, the exploration rate and the episodes.
-            progress_bar: See SB3.
+            reset_num_timesteps: Whether to start the step counter at 0, see SB3. False resumes the counter, the
+                exploration rate and the episodes.
+            progress_bar: Whether to show a progress bar, see SB3.
 
         Raises:
             FloatingPointError: If a reward or a gradient is not finite; the head is not updated with it.
@@ -262,7 +264,7 @@ class BADQ(ResumableOffPolicy):
         callback.on_rollout_start()
 
     def _step(self, env: VecEnv, callback: BaseCallback, log_interval: int | None) -> bool:
-        """One step of every environment; False if a callback stopped the training."""
+        """Take one step in every environment; return False if a callback stopped the training."""
         self.policy.set_training_mode(False)
         questions = parse_observation(self._last_obs)[0]
         actions, picks = self.policy.explore(questions, self.exploration_rate)
@@ -286,7 +288,7 @@ class BADQ(ResumableOffPolicy):
             self.dump_logs()
 
     def train(self) -> None:
-        """One update: `gradient_steps` minibatches."""
+        """Update the head with `gradient_steps` minibatches."""
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
         self._update_learning_rate([self.policy.critic_optimizer])
         if self.num_timesteps >= 2 * self._whitened_at:

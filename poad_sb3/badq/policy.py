@@ -1,4 +1,4 @@
-"""`BADQPolicy`: token Q-values on the frozen trunk, and how to act by them."""
+"""`BADQPolicy`: token Q-values on the frozen trunk, and acting by them."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ MODEL_SETTINGS = (
 
 
 class KnownQuestion(NamedTuple):
-    """A question and all that the frozen model says about it.
+    """A question with the frozen model's features of it.
 
     Attributes:
-        tree: Its decisions.
+        tree: Tree of its decisions.
         features: Hidden state at the token of each edge, `[edges, hidden]`.
         log_reference: log pi_ref of each edge among those of its node, `[edges]`.
         node_of: Node of each edge, int64 `[edges]`.
@@ -75,7 +75,7 @@ class QHeads(nn.Module):
         self.target.whitening = self.online.whitening
 
     def forward(self, features: Tensor) -> Tensor:
-        """Q of features `[n, width]`, `[n]`."""
+        """Compute Q of features `[n, width]`, `[n]`."""
         values: Tensor = self.online(features)
         return values
 
@@ -87,14 +87,14 @@ class QHeads(nn.Module):
 
 
 class QDistribution(ActionDistribution):
-    """Walks the trie by Q-values.
+    """Action distribution along the trie, given by Q-values.
 
     Args:
-        lm: The frozen model.
-        heads: Of Q.
-        backup: Operator that makes a policy of Q.
-        reference: pi_ref of the soft one.
-        cache_size: Questions whose features are kept.
+        lm: Frozen language model.
+        heads: Heads that give Q.
+        backup: Backup whose policy is used.
+        reference: Reference policy pi_ref of the soft backup.
+        cache_size: Number of questions whose features are kept.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class QDistribution(ActionDistribution):
 
     @torch.no_grad()
     def action_log_probs(self, question: Question) -> NDArray[np.float64]:
-        """Log-probability of every action, `[n_actions]`."""
+        """Compute the log-probability of every action, `[n_actions]`."""
         tree, features, log_reference, node_of = self.known(question)
         q = self.heads(features)
         if not torch.isfinite(q).all():
@@ -134,9 +134,9 @@ class QDistribution(ActionDistribution):
         """Return the number of the chosen action.
 
         Args:
-            question: The question.
-            rng: To sample with; None for the most probable action.
-            exploration_rate: Probability of an action drawn uniformly instead.
+            question: Question to answer.
+            rng: Random generator for sampling; None for the most probable action.
+            exploration_rate: Probability of drawing an action uniformly instead.
         """
         if rng is not None and rng.random() < exploration_rate:
             return int(rng.integers(len(self.known(question).tree.paths)))
@@ -180,18 +180,18 @@ class BADQPolicy(TextPolicy):
     pi(w | s) proportional to pi_ref(w | s) exp(Q(s, w) / beta).
 
     Args:
-        observation_space: See `TextPolicy`.
-        action_space: See `TextPolicy`.
-        lr_schedule: Learning rate of the head.
+        observation_space: Observation space, see `TextPolicy`.
+        action_space: Action space, see `TextPolicy`.
+        lr_schedule: Learning-rate schedule of the head.
         use_sde: Accepted for SB3; must be False.
-        critic_arch: Hidden widths of the head.
-        cache_size: Questions whose features are kept; each takes hidden size x edges x 4 bytes.
-        soft: Whether values and policy are the soft ones.
-        beta: Temperature of the soft ones.
-        reference: pi_ref of the soft ones, see `SoftReference`.
-        double_q: See `HardBackup`.
-        device: Where a quantised model is loaded.
-        **settings: Fields of `ModelSettings`, but those about training the model.
+        critic_arch: Widths of the hidden layers of the head.
+        cache_size: Number of questions whose features are kept; each takes hidden size x edges x 4 bytes.
+        soft: Whether to use soft values and the soft policy (sBAD).
+        beta: Temperature of sBAD.
+        reference: Reference policy pi_ref of sBAD, see `SoftReference`.
+        double_q: Whether to use double Q-learning, see `HardBackup`.
+        device: Torch device for loading a quantised model.
+        **settings: Fields of `ModelSettings` that apply to a frozen model.
 
     Raises:
         ModelError: If the model cannot be loaded or adapted.
@@ -253,11 +253,11 @@ class BADQPolicy(TextPolicy):
 
     @torch.no_grad()
     def explore(self, questions: Sequence[Question], exploration_rate: float) -> tuple[NDArray[np.int64], list[int]]:
-        """Choose for a step of training.
+        """Choose the actions of a training step.
 
         Args:
-            questions: Of each environment.
-            exploration_rate: Probability of an action drawn uniformly.
+            questions: Question of each environment.
+            exploration_rate: Probability of drawing an action uniformly.
 
         Returns:
             Environment actions `[n, max_length]`, and their numbers among the admissible ones.
@@ -273,8 +273,8 @@ class BADQPolicy(TextPolicy):
     def fit_whitening(self, questions: Sequence[Question]) -> None:
         """Whiten the features of these questions, replacing the previous whitening.
 
-        Each counts once. By visits, an agent that is stuck in one situation would make the features of all others
-        outliers, and unlearn them.
+        Each question counts once. Weighted by visits, an agent that is stuck in one situation would turn the features
+        of all others into outliers, and unlearn them.
         """
         fitted = FeatureWhitening(self.lm.hidden_size).to(self.device)
         fitted.observe(torch.cat([self.distribution.known(question).features for question in questions]))
@@ -283,7 +283,7 @@ class BADQPolicy(TextPolicy):
 
     @torch.no_grad()
     def predict_values(self, observation: Any) -> Tensor:
-        """V of each observation by the present head, `[n]`."""
+        """Compute V of each observation by the present head, `[n]`."""
         values = []
         for question in parse_observation(observation)[0]:
             tree, features, log_reference, node_of = self.distribution.known(question)
@@ -293,5 +293,5 @@ class BADQPolicy(TextPolicy):
 
 
 def _counts(value: object) -> bool:
-    """Whether something is an integer of at least 1."""
+    """Return whether a value is an integer of at least 1."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1

@@ -1,4 +1,4 @@
-"""`TransitionBuffer`: the latest transitions, as questions and numbers of actions."""
+"""`TransitionBuffer`: replay buffer of the latest transitions, stored as questions and action indices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Transition(NamedTuple):
     """One environment step, or several in a row.
 
     Attributes:
-        question: The question.
+        question: Question before the step.
         action: Index of the action taken.
-        reward: Of the step; of several steps their discounted sum.
-        following: The next question; after a time limit the true final one, after the end of the task None.
-        steps: How many steps lie between `question` and `following`.
+        reward: Reward of the step; for several steps their discounted sum.
+        following: Question after the step: after a time limit the true final one, after the end of the task None.
+        steps: Number of steps between `question` and `following`.
         ends: Whether the episode ended here, for any reason. Then the next stored item is no continuation, even if its
             question reads the same as `following`.
     """
@@ -31,11 +31,11 @@ class Transition(NamedTuple):
 
 
 class TransitionBuffer:
-    """Ring of transitions. No features are kept: the frozen model can make them again at any time.
+    """Replay buffer. No features are kept: the frozen model can compute them again at any time.
 
     Args:
-        capacity: Transitions it holds; the oldest make room.
-        n_envs: Environments, whose steps are added in turn.
+        capacity: Maximum number of transitions; the oldest are replaced.
+        n_envs: Number of environments, whose steps are added in turn.
     """
 
     def __init__(self, capacity: int, n_envs: int = 1) -> None:
@@ -61,16 +61,16 @@ class TransitionBuffer:
             self._items[place] = self._items[place]._replace(ends=True)
 
     def sample(self, size: int, rng: np.random.Generator, n_steps: int = 1, gamma: float = 1.0) -> list[Transition]:
-        """Transitions drawn uniformly, with replacement.
+        """Sample transitions uniformly, with replacement.
 
         Args:
-            size: How many.
-            rng: Source of chance.
-            n_steps: Join up to this many steps of an episode, fewer at its end and at the end of the buffer.
+            size: Number of transitions to sample.
+            rng: Random generator.
+            n_steps: Maximum number of steps of an episode to join, fewer at its end and at the end of the buffer.
             gamma: Discount of the joined rewards.
 
         Raises:
-            ValueError: If there are none.
+            ValueError: If the buffer is empty.
         """
         if not self._items:
             raise ValueError("Expected transitions to sample from; the buffer is empty. Fix: add() some first.")
@@ -93,7 +93,7 @@ class TransitionBuffer:
         return self._items[(oldest + age) % len(self._items)]
 
     def latest_questions(self, limit: int) -> list[Question]:
-        """Distinct questions of the buffer, at most `limit`, the latest first."""
+        """Return distinct questions of the buffer, at most `limit`, the latest first."""
         found: dict[Question, None] = {}
         for age in reversed(range(len(self._items))):
             found.setdefault(self._at(age).question)

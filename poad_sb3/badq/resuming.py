@@ -13,11 +13,11 @@ from poad_sb3.common.base_class import LanguageModelAlgorithm
 
 
 class ResumableOffPolicy(LanguageModelAlgorithm):
-    """A checkpoint holds the replay buffer too.
+    """Off-policy algorithm with the replay buffer in its checkpoints.
 
     Unlike a rollout, a replay buffer is whole after every step, so a checkpoint can be written at any time. With
-    `save(..., exclude=["replay_buffer"])` the file is small, and training can go on from it, but not as if it had never
-    stopped.
+    `save(..., exclude=["replay_buffer"])` the file is small, and training can resume from it, but not as if it had
+    never stopped.
     """
 
     policy: BADQPolicy
@@ -32,7 +32,7 @@ class ResumableOffPolicy(LanguageModelAlgorithm):
         """Replace the replay buffer by one that `save_replay_buffer` wrote. Load trusted files only: it is a pickle.
 
         Raises:
-            ValueError: If it is of another size or number of environments, or no replay buffer.
+            ValueError: If the buffer has another size or number of environments, or the file holds no replay buffer.
         """
         kept = load_from_pkl(path, self.verbose)
         if not isinstance(kept, TransitionBuffer):

@@ -37,7 +37,7 @@ class Backup(ABC):
 
     @abstractmethod
     def values(self, online: Tensor, target: Tensor, log_reference: Tensor, groups: Tensor, n_groups: int) -> Tensor:
-        """V of each group.
+        """Compute V of each group.
 
         Args:
             online: Q of the present head, `[n]`.
@@ -47,19 +47,19 @@ class Backup(ABC):
             n_groups: Number of groups.
 
         Returns:
-            `[n_groups]`.
+            Values, `[n_groups]`.
         """
 
     @abstractmethod
     def log_policy(self, q: Tensor, log_reference: Tensor, groups: Tensor, n_groups: int) -> Tensor:
-        """Log-probability of each edge in its group under the policy that belongs to Q, `[n]`."""
+        """Compute the log-probability of each edge in its group under the policy that belongs to Q, `[n]`."""
 
 
 class HardBackup(Backup):
     """BAD: the best child.
 
     Args:
-        double: Let the present head choose the child, and the target head value it.
+        double: Whether the present head chooses the child and the target head values it.
     """
 
     def __init__(self, *, double: bool) -> None:
@@ -97,12 +97,12 @@ class SoftBackup(Backup):
 
 
 def token_targets(rewards: Tensor, discounts: Tensor, values: Tensor) -> Tensor:
-    """Targets of Q, `[n]`.
+    """Compute the targets of Q, `[n]`.
 
     Args:
-        rewards: r at the last token of an action, 0 inside, `[n]`.
-        discounts: gamma (1 - d) at the last token, 1 inside, `[n]`.
-        values: V after each token, `[n]`; any finite number where the discount is 0.
+        rewards: Rewards r at the last token of an action, 0 inside, `[n]`.
+        discounts: Discounts gamma (1 - d) at the last token, 1 inside, `[n]`.
+        values: Values V after each token, `[n]`; any finite number where the discount is 0.
     """
     return rewards + discounts * values
 

@@ -41,7 +41,7 @@ class QuestionTree(NamedTuple):
     sequences: tuple[TokenIds, ...]
 
     def edges_of(self, node: int) -> range:
-        """Flat edges of a node."""
+        """Return the flat edges of a node."""
         start = sum(map(len, self.children[:node]))
         return range(start, start + len(self.children[node]))
 
@@ -67,7 +67,7 @@ def question_tree(lm: LanguageModel, question: Question) -> QuestionTree:
 
 
 def build_tree(prompt: TokenIds, trie: ActionTrie) -> QuestionTree:
-    """Tree of the actions of a trie after a prompt. A single action counts as one edge."""
+    """Build the tree of the actions of a trie after a prompt. A single action counts as one edge."""
     sequences, decisions, edges, nodes = trie.sequences, trie.decisions, trie.edges, trie.nodes
     if len(sequences) == 1:
         decisions, edges, nodes = ((Decision(0, sequences[0][:1], 0),),), ((0,),), ((0,),)

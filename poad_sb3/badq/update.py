@@ -19,13 +19,13 @@ class TokenBatch(NamedTuple):
     """The tokens that were chosen in some transitions (N), and the edges (E) that can follow them.
 
     Attributes:
-        features: Of the chosen tokens, `[N, hidden]`.
-        rewards: At the last choice of an action, else 0, `[N]`.
-        discounts: gamma at the last choice (0 if the task ended), else 1, `[N]`.
-        is_open: Whether anything follows, bool `[N]`.
-        next_features: Of the edges that follow, `[E, hidden]`.
-        next_log_reference: log pi_ref of these, `[E]`.
-        groups: Index of the open token that each of these follows, int64 `[E]`.
+        features: Features of the chosen tokens, `[N, hidden]`.
+        rewards: Rewards, at the last choice of an action, else 0, `[N]`.
+        discounts: Discounts: gamma at the last choice (0 if the task ended), else 1, `[N]`.
+        is_open: Whether any token can follow, bool `[N]`.
+        next_features: Features of the edges that follow, `[E, hidden]`.
+        next_log_reference: log pi_ref of the edges that follow, `[E]`.
+        groups: Index of the open token that each of these edges follows, int64 `[E]`.
     """
 
     features: Tensor
@@ -41,8 +41,8 @@ def gather(known: Callable[[Question], KnownQuestion], transitions: Sequence[Tra
     """Gather the features, rewards and discounts of a minibatch.
 
     Args:
-        known: From a question to its features.
-        transitions: The minibatch.
+        known: Function that returns the features of a question.
+        transitions: Transitions of the minibatch.
         gamma: Discount between actions.
     """
     features, rewards, discounts, is_open = [], [], [], []
@@ -78,7 +78,7 @@ def gather(known: Callable[[Question], KnownQuestion], transitions: Sequence[Tra
 
 @torch.no_grad()
 def batch_targets(heads: QHeads, batch: TokenBatch, backup: Backup) -> Tensor:
-    """Targets of the chosen tokens, `[N]`."""
+    """Compute the targets of the chosen tokens, `[N]`."""
     values = torch.zeros_like(batch.rewards)
     n_open = int(batch.is_open.sum())
     if n_open:
@@ -90,7 +90,7 @@ def batch_targets(heads: QHeads, batch: TokenBatch, backup: Backup) -> Tensor:
 def update_head(
     heads: QHeads, optimizer: torch.optim.Optimizer, batch: TokenBatch, backup: Backup, max_grad_norm: float
 ) -> dict[str, float]:
-    """One gradient step on the Huber loss, the mean over chosen tokens.
+    """Take one gradient step on the Huber loss, the mean over chosen tokens.
 
     Returns:
         Values to log.

@@ -33,16 +33,16 @@ class BC:
     The policy maximises the likelihood of the recorded actions under its own distribution (trie, candidates or free),
     the one that the algorithm samples from. The critic, if there is one, then learns the discounted returns to go of
     the recorded rewards, discounted as the credit of the algorithm does: with `gamma_token=1` all tokens of an action
-    have one target. Optimisers are its own: those of the algorithm stay fresh, so that `algorithm.save` writes a
-    checkpoint that reinforcement learning begins from.
+    have one target. It has optimisers of its own: those of the algorithm stay fresh, so that `algorithm.save` writes a
+    checkpoint for reinforcement learning to start from.
 
     Args:
-        algorithm: Holds the policy; of any method.
-        episodes: Lines of recorded steps; see `recorded_episodes` and `oracle_episodes`.
-        batch_size: Actions in a minibatch; as in the algorithm if None.
-        learning_rate: Of the adapter; the first one of the algorithm if None.
-        critic_learning_rate: Of the critic, likewise.
-        seed: Orders the minibatches; that of the algorithm, or 0, if None.
+        algorithm: Algorithm with the policy to train; of any method.
+        episodes: Episodes with recorded steps; see `recorded_episodes` and `oracle_episodes`.
+        batch_size: Number of actions in a minibatch; that of the algorithm if None.
+        learning_rate: Learning rate of the adapter; the algorithm's initial one if None.
+        critic_learning_rate: Learning rate of the critic; the algorithm's initial one if None.
+        seed: Seed of the order of the minibatches; that of the algorithm, or 0, if None.
 
     Raises:
         ObservationError: If there are no steps, or the policy could never take a recorded action.
@@ -98,10 +98,10 @@ class BC:
         """Fit the policy, then the critic.
 
         Args:
-            n_epochs: Passes of the policy over the episodes.
-            n_critic_epochs: Passes of the critic; as many as `n_epochs` if None.
-            on_epoch_end: Called after each pass of the policy with its number, from 1, and the mean negative
-                log-likelihood of an action in it; False ends the policy's passes.
+            n_epochs: Number of epochs of the policy.
+            n_critic_epochs: Number of epochs of the critic; as many as `n_epochs` if None.
+            on_epoch_end: Function called after each epoch of the policy with its number, from 1, and the mean negative
+                log-likelihood of an action in it; the policy's training ends if it returns False.
         """
         self.policy.set_training_mode(False)  # a base model's own dropout would change the distribution
         for epoch in range(1, n_epochs + 1):

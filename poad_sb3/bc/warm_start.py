@@ -17,12 +17,12 @@ from poad_sb3.settings.model import DEFAULT_LORA, ModelSettings
 def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
     """Load the adapter and the critic of a checkpoint of any method; the rest of the algorithm stays as it is.
 
-    Optimisers, counters and generators are those of the algorithm. Where one of both has no critic, only the adapter is
-    loaded.
+    Optimisers, counters and generators are those of the algorithm. Where either of the two has no critic, only the
+    adapter is loaded.
 
     Args:
-        algorithm: Of the same base model, adapter and prompt.
-        path: A checkpoint.
+        algorithm: Algorithm with the same base model, adapter and prompt.
+        path: Path of the checkpoint.
 
     Raises:
         CheckpointError: If base model, adapter, critic or prompt differ; the algorithm is unchanged.

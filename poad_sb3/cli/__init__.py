@@ -8,5 +8,5 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Entry point of `poad`."""
+    """Run the command `poad`."""
     run_app("poad_sb3.cli.app", "poad", "cli,llm")

@@ -99,7 +99,7 @@ def train(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: the figures as JSON.")] = False,
 ) -> None:
-    """Train an agent; with --resume, go on exactly where a run stopped."""
+    """Train an agent; with --resume, continue exactly where a run stopped."""
     if as_json and not dry_run:
         fail("Expected --dry-run beside --json; got a training, which prints no JSON. Fix: leave --json out.")
     is_shown = not dry_run and (n_procs == 1 or os.environ.get("RANK") == "0")

@@ -22,7 +22,7 @@ from poad_sb3.cli.train import make_algorithm
 from poad_sb3.runs.run_folder import RunFolder, session
 
 _PLAYED = 100
-"""Episodes of an oracle by default, of each environment."""
+"""Default number of episodes of an oracle, of each environment."""
 
 
 def clone(
@@ -43,18 +43,18 @@ def clone(
     """Clone episodes, save the algorithm, and show its success in each environment before and after.
 
     Args:
-        console: Where to show it.
+        console: Console to print to.
         request: Method, preset, seed and arguments, with the first environment.
-        env_ids: Environments that episodes are of.
+        env_ids: Ids of the environments of the episodes.
         files: Results files with recorded steps.
-        out: Folder to make.
+        out: Folder to create.
         noise: Share of random actions of the oracle: one for all environments, or one for each.
-        n_episodes: Episodes of the oracle in each; None for 100, or for none beside recorded ones.
-        n_epochs: Passes of the policy over the episodes.
-        n_critic_epochs: Passes of the critic; as many if None.
-        stop_at: Mean success over the environments that ends the passes of the policy.
-        eval_episodes: Episodes of an evaluation, in each environment.
-        progress: Reports the phase.
+        n_episodes: Number of episodes of the oracle in each; None for 100, or for 0 with recorded episodes.
+        n_epochs: Number of epochs of the policy.
+        n_critic_epochs: Number of epochs of the critic; as many as `n_epochs` if None.
+        stop_at: Mean success over the environments that ends the training of the policy; None to disable.
+        eval_episodes: Number of episodes of an evaluation, in each environment.
+        progress: Progress lines that report the phase.
     """
     folder, began, seed = RunFolder(out), time.perf_counter(), request.seed or 0
     if folder.latest.exists() or folder.config_file.exists():
@@ -69,7 +69,7 @@ def clone(
     model = make_algorithm(config, envs, request.arguments.get("device", "auto"), request.arguments)
 
     def evaluate(number: int) -> dict[str, int]:
-        """Return the successes of each environment in the evaluation of a number, whose episodes are its own."""
+        """Return the successes of each environment in an evaluation, by its number; each has its own episodes."""
         arguments: dict[str, Any] = {"seed": seed, "first": number * eval_episodes, "env_kwargs": env_kwargs}
         return {name: _successes(policy_episodes(model.policy, name, eval_episodes, **arguments)) for name in env_ids}
 
@@ -126,7 +126,7 @@ def clone(
 
 
 def _of(env_ids: Sequence[str], file: Path, console: Console) -> list[Episode]:
-    """Return the episodes of a file that are of some environments, without those with invalid actions."""
+    """Return the episodes of a file that belong to some environments, without those with invalid actions."""
     episodes = recorded_episodes(file)
     kept = [one for one in episodes if one[0]["env"] in env_ids]
     if not kept:

@@ -1,4 +1,4 @@
-"""Shared by the commands: errors of one line, settings, algorithms by name."""
+"""Shared code of the commands: one-line errors, settings, algorithms by name."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError,
 
 _SECONDS_AFTER_RANK_0 = 3.0
 _FROM_PYTHON = "BADQ"
-"""Off-policy: it has other arguments, and writes no run folder."""
+"""Name of the off-policy algorithm: it has other arguments, and writes no run folder."""
 
 
 def fail(message: str, code: int = REFUSED) -> NoReturn:
-    """One line on stderr, and the end; of several ranks, rank 0 is first to say it."""
+    """Print one line on stderr and exit; of several ranks, rank 0 prints first."""
     if os.environ.get("RANK", "0") != "0":
         time.sleep(_SECONDS_AFTER_RANK_0)
     typer.echo(f"poad: {' '.join(message.split())}", err=True)
@@ -57,7 +57,7 @@ def algorithm(name: str) -> type[LLMOnPolicyAlgorithm]:
 
 
 def found(source: Path) -> tuple[Path, RunConfig | None]:
-    """Checkpoint and run that a path means; see `poad_sb3.runs.loading.find_checkpoint`."""
+    """Return the checkpoint and the run at a path; see `poad_sb3.runs.loading.find_checkpoint`."""
     from poad_sb3.runs.loading import find_checkpoint
 
     try:
@@ -67,7 +67,7 @@ def found(source: Path) -> tuple[Path, RunConfig | None]:
 
 
 def require_device(device: object) -> None:
-    """Refuse a device that is not here; SB3 would silently take the CPU for a missing GPU."""
+    """Refuse a device that this machine lacks; SB3 would silently take the CPU for a missing GPU."""
     import torch
 
     if device == "auto":
@@ -80,7 +80,7 @@ def require_device(device: object) -> None:
 
 
 def require_llm() -> None:
-    """Say in one line if the extra `llm` is not installed."""
+    """Exit with one line if the extra `llm` is not installed."""
     try:
         for name in ("torch", "peft", "stable_baselines3", "transformers"):
             importlib.import_module(name)
@@ -92,7 +92,7 @@ def require_llm() -> None:
 
 
 def moved_model(settings: Sequence[str]) -> dict[str, Any]:
-    """Where the base model is now, by NAME=VALUE. Anything else would make another policy of the same weights."""
+    """Return the present place of the base model, from NAME=VALUE; other settings would make another policy."""
     given = parse_settings("--set", settings, fail)
     moved = given.pop(MERGED, {})
     if given or not isinstance(moved, dict) or not moved.keys() <= set(MOVABLE):

@@ -43,8 +43,8 @@ def show_diagnosis(console: Console, *, as_json: bool = False) -> None:
     """Examine this machine and show the result.
 
     Args:
-        console: Where to.
-        as_json: The facts as JSON instead of tables.
+        console: Console to print to.
+        as_json: Whether to print the facts as JSON instead of tables.
     """
     diagnosis = diagnose()
     if as_json:
@@ -60,9 +60,9 @@ def show_model(console: Console, model: str, *, as_json: bool = False) -> None:
     """Measure how well training reproduces a model, and show the figures.
 
     Args:
-        console: Where to.
-        model: `"pocket"`, a folder or an id of the hub.
-        as_json: The figures as JSON.
+        console: Console to print to.
+        model: Name of the model: `"pocket"`, a folder or an id of the hub.
+        as_json: Whether to print the figures as JSON.
     """
     try:
         report = examine_model(model)
@@ -87,9 +87,9 @@ def show_cluster(console: Console, address: str, *, as_json: bool = False) -> No
     """Show the nodes of a Ray cluster.
 
     Args:
-        console: Where to.
-        address: `"local"`, `"auto"` or that of a cluster.
-        as_json: The facts as JSON.
+        console: Console to print to.
+        address: Address of the cluster, or `"local"` or `"auto"`.
+        as_json: Whether to print the facts as JSON.
     """
     try:
         nodes = describe_nodes(address)
@@ -115,12 +115,12 @@ def show_acting(console: Console, subject: str, *, as_json: bool = False) -> boo
     """Show how the agent of a run acts, or how one would act by default in an environment.
 
     Args:
-        console: Where to.
+        console: Console to print to.
         subject: Folder of a run, a checkpoint, or an environment's id; anything else is ignored.
-        as_json: The facts as JSON.
+        as_json: Whether to print the facts as JSON.
 
     Returns:
-        Whether it was one of these.
+        Whether the subject was one of these.
     """
     path = Path(subject)
     if path.suffix == ".zip" or (path / "latest.zip").is_file():
@@ -149,7 +149,7 @@ def show_acting(console: Console, subject: str, *, as_json: bool = False) -> boo
 
 
 def _trial(env_id: str) -> dict[str, Any]:
-    """Arguments to make an id of `lang_envs` whose table is not on this machine."""
+    """Return the arguments to make an id of `lang_envs` whose table is not on this machine."""
     return next((row.trial for row in ENV_ROWS if row.id == env_id), {})
 
 

@@ -34,10 +34,10 @@ class DryRun(NamedTuple):
 
     Attributes:
         expected: Memory that the training needs.
-        device: Where it would be.
-        free: Bytes that are free there; None if unknown.
-        usable: Bytes that it may take.
-        largest: The largest `max_tokens_per_forward` that fits; None if not even one row does, or if unknown.
+        device: Device of the training.
+        free: Free memory of the device, in bytes; None if unknown.
+        usable: Part of it that the training may use, in bytes; None if unknown.
+        largest: Largest `max_tokens_per_forward` that fits; None if not even one row does, or if unknown.
     """
 
     expected: Expected
@@ -48,12 +48,12 @@ class DryRun(NamedTuple):
 
     @property
     def fits(self) -> bool | None:
-        """Whether it fits; None if unknown."""
+        """Whether the training fits; None if unknown."""
         return None if self.usable is None else self.expected.needed.total <= self.usable
 
     @property
     def rows(self) -> int | None:
-        """Rows of the expected length that are in the largest pass."""
+        """Number of rows of the expected length in the largest pass."""
         return None if self.largest is None else self.largest // self.expected.workload.row_tokens
 
 
@@ -63,15 +63,15 @@ def dry_run(
     """Show the memory that a training would need; write no file.
 
     Args:
-        console: Where to say it.
+        console: Console to print to.
         request: Options of the command.
         out: Folder of the run.
-        resume: As in a training.
-        as_json: The figures as JSON instead of a table.
-        n_procs: Ranks of the training; the figures are those of one of them. Ranks of one device share its memory.
+        resume: Whether to resume the run in the folder, as in a training.
+        as_json: Whether to print the figures as JSON instead of a table.
+        n_procs: Number of ranks; the figures are those of one of them. Ranks of one device share its memory.
 
     Raises:
-        typer.Exit: With `DOES_NOT_FIT`, if it would not fit.
+        typer.Exit: If the training would not fit, with the code `DOES_NOT_FIT`.
     """
     resolved = resolve(request, out, resume=resume)
     model = _outline(resolved, request.arguments)
@@ -92,7 +92,7 @@ def dry_run(
 
 
 def _outline(resolved: Resolved, given: Iterable[str]) -> LLMOnPolicyAlgorithm:
-    """Return the algorithm as the training would make it, without weights; `given` arguments must have an effect."""
+    """Create the algorithm as the training would, without weights; `given` arguments must have an effect."""
     config = resolved.config
     envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_parts)
     return make_algorithm(config, envs, resolved.device, given, OutlinePolicy)

@@ -1,4 +1,4 @@
-"""`poad eval`: whole episodes with a trained agent."""
+"""`poad eval`: evaluate a trained agent on whole episodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _SIDE_BY_SIDE = 16
-"""Episodes that are played at a time."""
+"""Maximum number of episodes that are played at a time."""
 
 
 def evaluate_run(
@@ -38,14 +38,15 @@ def evaluate_run(
     """Play episodes and show their means.
 
     Args:
-        console: Where to show them.
+        console: Console to print to.
         source: Folder of a run, or a checkpoint.
-        env_id: Environment; None for that of the run.
-        env_settings: NAME=VALUE arguments of it, over those of the run if it is the run's.
-        settings: NAME=VALUE of `policy_kwargs`, over those of the checkpoint: a base model that has moved.
-        episodes: How many.
-        deterministic: The most probable action instead of a sample.
-        seed: Of the episodes and of the samples.
+        env_id: Id of the environment; None for that of the run.
+        env_settings: NAME=VALUE arguments of the environment, over those of the run if it is the run's.
+        settings: NAME=VALUE arguments of `policy_kwargs`, over those of the checkpoint, for a base model that has
+            moved.
+        episodes: Number of episodes.
+        deterministic: Whether to choose the most probable action instead of sampling.
+        seed: Seed of the episodes and of the samples.
     """
     moved = moved_model(settings)
     checkpoint, config = found(source)

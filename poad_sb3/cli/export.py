@@ -1,4 +1,4 @@
-"""`poad export`: an agent for others, and to the hub."""
+"""`poad export`: write an agent for use without this package, and upload it to the hub."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ def export_run(
     """Write an agent, show how to load it, and upload it on request.
 
     Args:
-        console: Where to say it.
+        console: Console to print to.
         source: Folder of a run, or a checkpoint.
-        folder: The folder to make.
-        settings: NAME=VALUE of `policy_kwargs`, over those of the checkpoint: a base model that has moved.
-        merge: Merge the adapter into the base model.
-        overwrite: Replace an earlier export.
+        folder: Folder to create.
+        settings: NAME=VALUE arguments of `policy_kwargs`, over those of the checkpoint, for a base model that has
+            moved.
+        merge: Whether to merge the adapter into the base model.
+        overwrite: Whether to replace an earlier export.
         check: Response to a merged model with other log-probabilities; that of the checkpoint if None.
-        repo_id: Repository on the hub to upload to.
-        public: Whether everybody may see it.
+        repo_id: Id of the repository on the hub to upload to; None for no upload.
+        public: Whether to make the repository public.
     """
     if public and repo_id is None:
         fail("Expected --push USER/REPO with --public; got --public alone. Fix: leave it out.")

@@ -1,4 +1,4 @@
-"""The memory that a training will need, in a line and in words."""
+"""The expected memory of a training, in a line and in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STEP = 1000
 
 
 def size(n_bytes: int) -> str:
-    """Bytes in the unit that suits them."""
+    """Format a number of bytes in the unit that suits it."""
     value, unit = float(n_bytes), "B"
     for larger in ("kB", "MB", "GB"):
         if value >= _STEP:
@@ -47,8 +47,8 @@ class MemoryLine(BaseCallback):
     """Shows the expected memory of the training before it begins, and warns where less is free.
 
     Args:
-        console: Where to show it.
-        free: Bytes that were free on the device before the model was made; None if unknown.
+        console: Console to print to.
+        free: Free memory of the device before the model was made, in bytes; None if unknown.
     """
 
     model: LLMOnPolicyAlgorithm

@@ -23,10 +23,10 @@ class ProgressLines:
     """A context manager that prints the state of a training every few seconds, unless stdout is a terminal.
 
     Args:
-        period: Seconds between lines.
+        period: Time between lines, in seconds.
 
     Attributes:
-        phase: Present phase, while no model is watched.
+        phase: Present phase, shown while no model is watched.
     """
 
     def __init__(self, period: float = _PERIOD) -> None:
@@ -41,8 +41,8 @@ class ProgressLines:
         """Report the steps of this model from now on.
 
         Args:
-            model: About to learn.
-            total: Steps at the end.
+            model: Model that is about to learn.
+            total: Number of steps at the end.
         """
         self._total, self._first_step, self._learning_since = total, model.num_timesteps, time.monotonic()
         self._model = model
@@ -58,7 +58,7 @@ class ProgressLines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
+        """Stop printing."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

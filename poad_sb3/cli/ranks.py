@@ -1,4 +1,4 @@
-"""`poad train --n-procs`: starts the ranks, again from the last checkpoint when one is lost."""
+"""`poad train --n-procs`: start the ranks, and restart them from the last checkpoint when one is lost."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from poad_sb3.errors import CheckpointError, LostRankError, RankError
 from poad_sb3.runs.run_folder import RunFolder
 
 _MOST_FAILURES = 3
-"""Losses of a rank without a new checkpoint between them; the next one ends the command."""
+"""Maximum number of losses of a rank without a new checkpoint between them; the next one ends the command."""
 
 
 def is_rank() -> bool:
-    """Whether this process was started as one of several, by `launch_ranks` or torchrun."""
+    """Return whether this process was started as one of several, by `launch_ranks` or torchrun."""
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
@@ -36,7 +36,7 @@ def join_ranks(n_procs: int) -> None:
 
 
 def launch_ranks(n_procs: int, request: Request, out: Path | None, *, resume: bool) -> None:
-    """Run this command in several ranks, and go on from the last checkpoint when one is lost."""
+    """Run this command in several ranks, and resume from the last checkpoint when one is lost."""
     if n_procs & (n_procs - 1):
         fail(f"Expected --n-procs to be a power of two, since gradients are added along a binary tree; got {n_procs}.")
     folder = RunFolder(out or request.default_folder())

@@ -23,11 +23,11 @@ def write_run_report(
     """Write the report of some runs, and print its path; fail with one line.
 
     Args:
-        console: Where to print.
-        folders: Of the runs.
-        html: The file; `report.html` in the first folder by default.
-        pictures: Episodes that are played again for their pictures.
-        shown: Episodes whose steps are kept; None for all.
+        console: Console to print to.
+        folders: Folders of the runs.
+        html: Path of the file; `report.html` in the first folder by default.
+        pictures: Number of episodes that are played again for their pictures.
+        shown: Maximum number of episodes whose steps are kept; None for all.
     """
     path = html or folders[0] / FILE
     try:

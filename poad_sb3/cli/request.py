@@ -25,20 +25,20 @@ class Request:
     """Options of `poad train` and `poad bc`; None for those that were not given.
 
     Attributes:
-        env_id: Environment.
-        algorithm: Name of the class.
+        env_id: Id of the environment.
+        algorithm: Name of the algorithm.
         preset: Name of the preset.
-        arguments: Constructor arguments.
+        arguments: Constructor arguments of the algorithm.
         env_kwargs: Arguments of `gym.make`.
-        seed: Of everything random.
-        steps: Environment steps in all.
-        n_envs: Environments that step together.
-        n_parts: Parts of them.
-        ray: `"local"`, `"auto"` or the address of a Ray cluster that steps them; `"off"` for this process.
-        n_actors: Actors of the cluster.
-        save_every: Steps between checkpoints.
-        record_episodes: Episodes that are recorded at a time.
-        warm_start: Run or checkpoint whose weights the training starts from.
+        seed: Seed of everything random.
+        steps: Number of environment steps in all.
+        n_envs: Number of environments that step together.
+        n_parts: Number of parts of the environments that take turns with the model.
+        ray: Ray cluster that steps them: `"local"`, `"auto"` or its address; `"off"` for this process.
+        n_actors: Number of actors of the cluster.
+        save_every: Number of steps between checkpoints.
+        record_episodes: Number of episodes that are recorded at a time.
+        warm_start: Path of the run or checkpoint whose weights the training starts from.
     """
 
     env_id: str | None
@@ -78,7 +78,7 @@ class Request:
         )
 
     def moved(self) -> dict[str, Any]:
-        """Location of the base model in the options, if given; the fingerprint verifies that it is the same model."""
+        """Return the place of the base model in the options, if given; the fingerprint verifies that it is the same."""
         settings = self.arguments.get(MERGED)
         return {name: settings[name] for name in MOVABLE if name in settings} if isinstance(settings, dict) else {}
 
@@ -87,14 +87,14 @@ class Request:
         return None if self.warm_start is None else str(self.warm_start.resolve())
 
     def default_folder(self) -> Path:
-        """Folder of the run if none is given."""
+        """Return the folder of the run if none is given."""
         if self.env_id is None:
             fail("Expected an environment, such as Overcooked-TomatoSalad-v0, or --resume with --out FOLDER.")
         name = self.env_id.replace("/", "-").replace(":", "-")
         return Path("runs") / f"{self.algorithm or 'POAD'}-{name}-seed{self.seed or 0}"
 
     def new(self) -> RunConfig:
-        """Create the run's config; fields known only after the model is loaded are left empty."""
+        """Create the run's config; fields that need the loaded model are left empty."""
         if self.env_id is None:
             fail("Expected an environment, such as Overcooked-TomatoSalad-v0: there is no run to resume.")
         name = self.algorithm or "POAD"
@@ -131,7 +131,7 @@ class Request:
         )
 
     def layout(self, config: RunConfig) -> dict[str, Any]:
-        """Arguments of the command that a run may go on with, although its own are others."""
+        """Return those arguments of the command that may differ from the run's own in a resumed run."""
         given = {name: value for name, value in self.arguments.items() if name in LAYOUT}
         found = typed_arguments(algorithm(config.algorithm), given)
         for name, value in found.items():
@@ -177,7 +177,7 @@ class Request:
 
 
 def _make_absolute(given: dict[str, Any]) -> None:
-    """Name the folder of a base model so that it is found from anywhere."""
+    """Replace the folder of a base model by its absolute path."""
     settings = given.get(MERGED) or {}
     model = settings.get("model")
     if isinstance(model, str) and model not in SHIPPED_MODELS and Path(model).is_dir():

@@ -1,4 +1,4 @@
-"""Presets on a screen."""
+"""Print presets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from poad_sb3.presets import PRESETS
 
 
 def list_presets(console: Console) -> None:
-    """One line for each."""
+    """Print one line for each preset."""
     table = Table("preset", "for", "from", box=None)
     for name, one in PRESETS.items():
         table.add_row(Text(name, style="cyan", no_wrap=True), Text(", ".join(one.methods)), Text(one.summary))

@@ -1,4 +1,4 @@
-"""`poad train`: a run from its first step, or from where it stopped."""
+"""`poad train`: run a training from its first step, or resume it."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 _NO_RAY = "off"
 _LONGEST = 500
-"""Characters of an error that are shown; all of it is in `error.txt`."""
+"""Maximum number of characters of an error that are shown; all of it is in `error.txt`."""
 
 
 class Resolved(NamedTuple):
     """A command with its run and device.
 
     Attributes:
-        folder: Of the run; still unchanged.
-        existing: The run that is there already.
-        config: The run as it is to be.
-        device: Where to.
+        folder: Folder of the run; still unchanged.
+        existing: Config of the run in the folder; None if there is none.
+        config: Config of the run to train.
+        device: Device of the model.
     """
 
     folder: RunFolder
@@ -77,7 +77,7 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
     Args:
         request: Options of the command.
         out: Folder of the run.
-        resume: Go on with the run in the folder, or begin it if there is none yet.
+        resume: Whether to resume the run in the folder, or to start it if there is none yet.
     """
     folder = runs.RunFolder(out or request.default_folder())
     try:
@@ -124,15 +124,15 @@ def train_run(
     progress: ProgressLines,
     wandb_project: str | None = None,
 ) -> None:
-    """Train, write everything into the run's folder, and say how it went.
+    """Train, write all files into the run's folder, and print the outcome.
 
     Args:
-        console: Where to say it.
+        console: Console to print to.
         request: Options of the command.
         out: Folder of the run.
-        resume: Go on with the run in the folder, or begin it if there is none yet.
-        progress: Reports the state of the training.
-        wandb_project: Project of Weights & Biases.
+        resume: Whether to resume the run in the folder, or to start it if there is none yet.
+        progress: Progress lines that report the state of the training.
+        wandb_project: Project of Weights & Biases to log to.
     """
     ranks = current_ranks()
     progress.phase = "making environments"
@@ -180,7 +180,7 @@ def _train(
             fail(f"{folder.path} cannot be written: {error}")
         _announce(console, folder, config, model)
         _warn_of_preset(config)
-    # Training is of whole rollouts; how long those of whole episodes are is not known before.
+    # Training is of whole rollouts; the length of those of whole episodes is not known before.
     rollout = model.n_steps * model.n_envs if not model.whole_episodes else 1
     n_rollouts = -(-max(0, config.steps - model.num_timesteps) // rollout)
     progress.watch(model, model.num_timesteps + n_rollouts * rollout)
@@ -204,11 +204,11 @@ def make_algorithm(
     """Make the algorithm of a new run, or fail with one line.
 
     Args:
-        config: The run.
-        envs: Its environments.
-        device: Where to.
+        config: Config of the run.
+        envs: Environments of the run.
+        device: Device of the model.
         given: Names of arguments that must have an effect.
-        policy: Its policy.
+        policy: Policy of the algorithm.
     """
     arguments = {**config.given, "device": device}
     try:

@@ -78,7 +78,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
 
     @property
     def ranks(self) -> Ranks:
-        """The processes of this training; see `poad_sb3.distributed`."""
+        """Processes of this training; see `poad_sb3.distributed`."""
         return current_ranks()
 
     def _get_policy_from_name(self, policy_name: str) -> type[BasePolicy]:
@@ -133,10 +133,10 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         self._current_progress_remaining = max(0.0, self._current_progress_remaining)
 
     def _step_envs(self, step: Callable[[], VecEnvStepReturn]) -> VecEnvStepReturn:
-        """One step of every environment.
+        """Make one step of every environment.
 
         Args:
-            step: Does it.
+            step: Function that makes the step.
 
         Raises:
             FloatingPointError: If a reward is not finite.
@@ -205,15 +205,15 @@ class LanguageModelAlgorithm(BaseAlgorithm):
 
     @property
     def _own_env(self) -> VecEnv:
-        """The environments themselves; with several ranks, for rank 0 to use alone."""
+        """Environments without the ranks' wrapper; with several ranks, for rank 0 to use alone."""
         assert self.env is not None
         return self.env.own if isinstance(self.env, BroadcastVecEnv) else self.env
 
     def _leave_episodes(self) -> None:
-        """SB3 is about to reset the environments in the middle of their episodes."""
+        """Prepare for SB3's reset of the environments in the middle of their episodes."""
 
     def _is_exact(self, left_out: set[str]) -> bool:
-        """Whether training can go on from a checkpoint as if it had never stopped."""
+        """Return whether training resumed from a checkpoint is the same as if it had never stopped."""
         # VecNormalize keeps running statistics that SB3 saves apart.
         return (self._resume or {}).get("envs") is not None and self._vec_normalize_env is None
 
@@ -255,12 +255,12 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         """Replace the environment.
 
         Args:
-            env: The new one; spaces and number must be as before.
+            env: New environment; spaces and number must be as before.
             force_reset: Whether the next `learn` starts with a reset. By default it does, except right after `load`,
                 where the state in the checkpoint is put back.
 
         Raises:
-            ValueError: If their number is another.
+            ValueError: If the number of environments differs.
         """
         env = self._wrap_env(env, self.verbose, context_spec=self._context_spec)
         if env.num_envs != self.n_envs:
@@ -359,7 +359,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             self._resume = kept
 
     def get_parameters(self) -> dict[str, dict[str, Any]]:
-        """See SB3. Gathers sharded weights, so that every rank has to call it.
+        """Return the parameters as SB3 does. Gathers sharded weights, so that every rank has to call it.
 
         Raises:
             RankError: If rank 0 calls it alone.
@@ -404,14 +404,15 @@ class LanguageModelAlgorithm(BaseAlgorithm):
 
         Args:
             path: Path or binary file object.
-            env: Environment to go on in; its state is put back where the checkpoint left it at the next `learn`.
+            env: Environment to continue in; its state is restored from the checkpoint at the next `learn`.
             device: Device to load to.
             custom_objects: See SB3.
             print_system_info: See SB3.
-            force_reset: Start from a reset instead. (SB3's default is True, because it cannot restore environments.)
+            force_reset: Whether to start from a reset instead. (SB3's default is True, because it cannot restore
+                environments.)
             **kwargs: Constructor arguments to replace; `policy_kwargs` are laid over those in the checkpoint, so that
-                `policy_kwargs={"model": folder}` finds a model that has moved. With a `seed`, everything random goes on
-                from it, and the environments from a reset.
+                `policy_kwargs={"model": folder}` finds a model that has moved. With a `seed`, all random generators are
+                seeded again, and the environments start from a reset.
 
         Raises:
             CheckpointError: If the file is damaged, or the base model is not the one it was written with.

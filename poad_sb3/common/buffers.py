@@ -27,12 +27,12 @@ class TokenRolloutBuffer(RolloutBuffer):
     so memory follows the tokens there are.
 
     Args:
-        buffer_size: Steps per environment; a rollout of whole episodes has as many as they take.
-        observation_space: Kept for SB3; observations themselves are stored as token ids.
-        action_space: Kept for SB3.
-        device: Where minibatches go.
-        n_envs: Parallel environments.
-        estimator: Computes the advantages.
+        buffer_size: Number of steps of each environment; a rollout of whole episodes has as many as they take.
+        observation_space: Accepted for SB3; observations themselves are stored as token ids.
+        action_space: Accepted for SB3.
+        device: Torch device of minibatches.
+        n_envs: Number of parallel environments.
+        estimator: Estimator of the advantages.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class TokenRolloutBuffer(RolloutBuffer):
         """Store one step of every environment.
 
         Args:
-            steps: The sampled action of each environment.
-            rewards: `[n_envs]`.
+            steps: Sampled action of each environment.
+            rewards: Reward of each environment, `[n_envs]`.
             episode_ends: Whether the step ended an episode, for any reason, `[n_envs]`.
-            final_prompts: For each environment whose episode a time limit cut, the prompt of the true final
-                observation, whose value the step bootstraps from.
+            final_prompts: Prompt of the true final observation, whose value the step bootstraps from, for each
+                environment whose episode a time limit cut.
             durations: Time that each action took, `[n_envs]`; `gamma` discounts by its power.
             counted: Whether the step of each environment belongs to the rollout, `[n_envs]`. False for steps after the
                 end of its episode, in a rollout of whole episodes; these are left out of the update.
@@ -120,15 +120,15 @@ class TokenRolloutBuffer(RolloutBuffer):
         all_features: bool = False,
         drop_truncated: bool = False,
     ) -> None:
-        """Values, token advantages and returns of the full rollout.
+        """Compute values, token advantages and returns of the full rollout.
 
         Acting needs no values, so they are computed here, for the whole rollout at once.
 
         Args:
-            evaluate: The policy's `token_values`; not called where no token needs a value or a feature.
+            evaluate: The policy's `token_values`; not called if no token needs a value or a feature.
             last_prompts: Prompt after the last step, of each environment.
             all_features: Whether to compute the features of all tokens, also of those without a value.
-            drop_truncated: Whether to leave episodes that a time limit cut out of the policy's update.
+            drop_truncated: Whether to leave truncated episodes out of the policy's update.
         """
         rewards, durations, episode_ends, counted, groups, states = (
             np.array(rows) for rows in zip(*self._outcomes, strict=True)
@@ -212,19 +212,19 @@ class TokenRolloutBuffer(RolloutBuffer):
         *,
         whole_episodes: bool = False,
     ) -> Generator[Any, None, None]:
-        """Minibatches of whole actions in random order.
+        """Yield minibatches of whole actions in random order.
 
         Args:
-            batch_size: Actions in a minibatch; None for all at once. The last one may be smaller.
-            rng: Source of the order.
+            batch_size: Number of actions in a minibatch; None for all at once. The last one may be smaller.
+            rng: Random generator of the order.
             whole_episodes: Whether to keep the actions of an episode together; a minibatch is then the fewest episodes
                 in random order that have `batch_size` actions.
 
         Yields:
-            `TokenRolloutSamples`.
+            A `TokenRolloutSamples` for each minibatch.
 
         Raises:
-            RuntimeError: Before `compute_returns_and_advantage`.
+            RuntimeError: If `compute_returns_and_advantage` has not been called.
         """
         flat = self.all_samples()
         n_actions = len(flat.paths)
@@ -248,14 +248,14 @@ class TokenRolloutBuffer(RolloutBuffer):
         """Return the whole rollout in order. Minibatches are cut from these tensors: writing to them changes both.
 
         Raises:
-            RuntimeError: Before `compute_returns_and_advantage`.
+            RuntimeError: If `compute_returns_and_advantage` has not been called.
         """
         if self._flat is None:
             raise RuntimeError("Expected compute_returns_and_advantage() first. Fix: fill the buffer first.")
         return self._flat
 
     def values_and_returns(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Values at sampling, and returns, of every token that has a value, `[n]` each."""
+        """Return values at sampling, and returns, of every token that has a value, `[n]` each."""
         flat = self.all_samples()
         return flat.old_values[flat.has_value].cpu().numpy(), flat.returns[flat.has_value].cpu().numpy()
 
@@ -263,8 +263,8 @@ class TokenRolloutBuffer(RolloutBuffer):
         """Yield the actions of a full rollout, step by step, and of each step in the order of the environments.
 
         Raises:
-            RuntimeError: Before `compute_returns_and_advantage`, and for a rollout restored from a checkpoint: it has
-                the data of the update, but no rewards.
+            RuntimeError: If `compute_returns_and_advantage` has not been called, or the rollout was restored from a
+                checkpoint: it has the data of the update, but no rewards.
         """
         if self._flat is None or not self.steps:
             raise RuntimeError("Expected a rollout that was collected here. Fix: fill the buffer first.")
@@ -288,11 +288,11 @@ class TokenRolloutBuffer(RolloutBuffer):
         """Restore the state of `get_state`.
 
         Args:
-            state: Of a full rollout.
+            state: State of a full rollout.
             all_features: Whether the update needs the features of all tokens.
 
         Raises:
-            ValueError: If its advantages are another estimator's, or features are missing.
+            ValueError: If the advantages are those of another estimator, or features are missing.
         """
         self._has_all_features = state.get("has_all_features", True)
         if all_features and not self._has_all_features:
@@ -311,7 +311,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         self._offsets = state["offsets"]
 
     def _is_whole(self) -> NDArray[np.bool_]:
-        """Whether each step's episode has ended within the rollout, `[steps, envs]`."""
+        """Return whether each step's episode has ended within the rollout, `[steps, envs]`."""
         return np.flip(np.maximum.accumulate(np.flip(self.episode_ends, 0), 0), 0)
 
     def _minibatch(self, flat: TokenRolloutSamples, picks: NDArray[np.integer]) -> TokenRolloutSamples:

@@ -27,15 +27,15 @@ __all__ = [
 ]
 
 _NOT_KEPT = ("code", "terminal_observation", "prefix", "suffix", "episode")
-"""Fields of `info` that stand elsewhere, or are the prompt."""
+"""Fields of `info` that are stored elsewhere, or are the prompt."""
 
 
 class LatestCheckpointCallback(BaseCallback):
     """Replaces one checkpoint again and again, at the ends of rollouts.
 
     Args:
-        path: The file. It is replaced in one step: killed at any time, a whole checkpoint is there.
-        every: Smallest number of environment steps between two checkpoints.
+        path: Path of the checkpoint. It is replaced in one step: killed at any time, a whole checkpoint is there.
+        every: Minimum number of environment steps between two checkpoints.
     """
 
     def __init__(self, path: str | Path, every: int) -> None:
@@ -58,18 +58,18 @@ class LatestCheckpointCallback(BaseCallback):
 class BestCodeCallback(BaseCallback):
     """Keeps the best program that was found, in `best_code.json` and, ready to read, `best_code.py`.
 
-    The first of equally good ones is kept. A training that goes on from a checkpoint goes on from the file too; one
+    The first of equally good ones is kept. A training resumed from a checkpoint continues from the file too; one
     that starts over replaces it by its own first program.
 
     Args:
-        folder: Where the two files go; each is replaced in one step.
+        folder: Folder of the two files; each is replaced in one step.
 
     Attributes:
         best: `code`, `reward`, `step` (environment step that found it) and `info`; None before any program has run.
 
     Raises:
         UnsupportedEnvError: In training, if `info` has no `code` and `status`.
-        CheckpointError: At the start of a training that goes on, if the file is damaged.
+        CheckpointError: When a training is resumed, if the file is damaged.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -128,7 +128,7 @@ class WandbCallback(BaseCallback):
 
     Args:
         project: Name of the project.
-        run_id: A run that is taken up, or begun under this id; None for a new one.
+        run_id: Id of the run to resume, or to create if there is none; None for a new run.
         config: Configuration of the run, for display.
         **options: Further arguments of `wandb.init`.
 

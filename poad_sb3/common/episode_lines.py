@@ -11,12 +11,12 @@ FORMAT = 1
 """Version of the layout of results files."""
 EPISODES_PER_SEED = 1_000_000
 N_SEEDS = 2**32
-"""Seeds that numpy, torch and Gymnasium all accept."""
+"""Number of seeds that numpy, torch and Gymnasium all accept."""
 _DISCOUNTS = {"Overcooked": 0.99, "VirtualHome": 0.95}
 
 
 def discount_of(env_id: str) -> float:
-    """Discount of the returns that the published code bases report: per primitive move (a command is one)."""
+    """Return the discount of returns in the published code bases, per primitive move (a command is one)."""
     return _DISCOUNTS.get(env_id.rpartition(":")[2].split("-")[0], 1.0)
 
 
@@ -33,7 +33,7 @@ def encode(record: Mapping[str, Any]) -> bytes:
     """Encode one line; lone surrogates become escapes.
 
     Raises:
-        TypeError: If a value is no JSON value.
+        TypeError: If a value is not JSON.
         ValueError: If a number is not finite.
     """
     text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -57,14 +57,14 @@ def step_line(
 
     Args:
         key: Fields that identify the episode.
-        number: Of the step, from 0.
-        observation: Before the action.
+        number: Number of the step, from 0.
+        observation: Observation before the action.
         admissible_actions: Listed actions; None where any text is one.
-        action: Its text.
-        info: After the action; environments of others may have no `success` and `invalid_action`.
-        reward: Of the step.
-        terminated: The episode ended by success or failure.
-        truncated: Its time is up.
+        action: Text of the action.
+        info: Info after the action; third-party environments may have no `success` and `invalid_action`.
+        reward: Reward of the step.
+        terminated: Whether the episode ended by success or failure.
+        truncated: Whether the time limit ended the episode.
         note: Remark of the agent.
     """
     success = info.get("success", info.get("is_success"))

@@ -44,18 +44,18 @@ class EpisodeRecordingCallback(BaseCallback):
     The training is the same with and without it, bit for bit. It has environments and random generators of its own.
     Evaluations are left out while those before took more than `max_share` of the time since the process began to train;
     the first and the last one are always played. An error in an evaluation ends the recording with a warning, not the
-    training. A training that goes on from a checkpoint drops the lines beyond it; one that starts over empties the
+    training. A training resumed from a checkpoint drops the lines beyond it; one that starts over empties the
     files.
 
     Args:
-        folder: Where the two files go.
+        folder: Folder of the two files.
         env_id: Id of the environment.
         env_kwargs: Arguments of `gym.make`.
-        every: Least number of environment steps between two evaluations.
-        n_episodes: Episodes of an evaluation, played side by side.
-        seed: Of the episodes.
-        max_share: Largest share of the time.
-        max_steps: Longest episode; a longer one ends the recording, as an error does.
+        every: Minimum number of environment steps between two evaluations.
+        n_episodes: Number of episodes of an evaluation, played side by side.
+        seed: Seed of the episodes.
+        max_share: Largest share of the training time that evaluations may take.
+        max_steps: Maximum number of steps of an episode; a longer one ends the recording, as an error does.
         provenance: Further fields of the first line, such as the command.
 
     Raises:
@@ -85,7 +85,7 @@ class EpisodeRecordingCallback(BaseCallback):
         self.every, self.n_episodes, self.max_share, self.max_steps = every, n_episodes, max_share, max_steps
         self.provenance = dict(provenance or {})
         self.seconds = 0.0
-        """Time that recording took, in this process."""
+        """Seconds that recording took in this process."""
         self._began = 0.0
         self._recorded_at: int | None = None
         self._is_on = True
@@ -199,7 +199,7 @@ class EpisodeRecordingCallback(BaseCallback):
             {**one.key, **self._totals(one), **at, **({"group": one.group} if self._group_size > 1 else {})}
             for one in episodes
         ]
-        # The steps first: those without a line of their episode are dropped when the training goes on.
+        # The steps first: those without a line of their episode are dropped when the training is resumed.
         for path, records in ((self.steps_path, [line for one in episodes for line in one.lines]), (self.path, lines)):
             data = b"".join(map(encode, records))
             with path.open("ab") as file:
@@ -285,7 +285,7 @@ class EpisodeRecordingCallback(BaseCallback):
     # ------------------------------------------------------------------ files
 
     def _take_up(self) -> None:
-        """Begin both files, or keep the lines up to the step of the checkpoint that the training goes on from."""
+        """Begin both files, or keep the lines up to the step of the checkpoint that the training is resumed from."""
         steps_taken, header = self.model.num_timesteps, self._header()
         header_before, *lines = [*_records(self.path)] or [{}]
         is_ours = steps_taken > 0 and header_before.get("training") is True

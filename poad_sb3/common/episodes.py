@@ -27,7 +27,7 @@ Episode = list[dict[str, Any]]
 """Lines of the steps of one episode, in the format of results files."""
 
 _ORACLE_FIRST = EPISODES_PER_SEED // 2
-"""First episode of an oracle: none is one of an evaluation with the same seed."""
+"""First episode number of an oracle: none is that of an evaluation with the same seed."""
 
 
 def questions_of(episode: Episode, spec: ContextSpec) -> list[Question]:
@@ -82,13 +82,13 @@ def oracle_episodes(
 
     Args:
         env_id: Id of the environment.
-        n_episodes: Their number.
+        n_episodes: Number of episodes.
         noise: Probability of a random action in each step.
-        seed: Of the episodes and the random actions.
+        seed: Seed of the episodes and the random actions.
         env_kwargs: Arguments of `gym.make`.
 
     Raises:
-        ValueError: If `noise` is no probability, or `n_episodes` is negative.
+        ValueError: If `noise` is not a probability, or `n_episodes` is negative.
     """
     if not 0 <= noise <= 1:
         raise ValueError(f"Expected noise to be a probability, 0 to 1; got {noise}.")
@@ -118,15 +118,15 @@ def policy_episodes(
     first: int = 0,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> list[Episode]:
-    """Play episodes with a policy, side by side; its own generators stay as they are.
+    """Play episodes with a policy, side by side; the policy's own generators are not used.
 
     Args:
-        policy: The policy.
+        policy: Policy that acts.
         env_id: Id of the environment.
-        n_episodes: Their number.
-        deterministic: The most probable action instead of a sample.
-        seed: Of the episodes and the samples.
-        first: Number of the first episode of the seed; others begin elsewhere and draw other samples.
+        n_episodes: Number of episodes.
+        deterministic: Whether to choose the most probable action instead of sampling.
+        seed: Seed of the episodes and the samples.
+        first: Number of the first episode of the seed; other numbers give other starts and samples.
         env_kwargs: Arguments of `gym.make`.
     """
     policy.set_training_mode(False)
@@ -180,12 +180,12 @@ class EpisodeInPlay:
     """An episode that is being played: its environment, generator and context, and the lines of its steps.
 
     Args:
-        number: Of the episode.
+        number: Number of the episode.
         env_id: Id of the environment.
-        seed: Of the episodes.
-        env: The environment, not yet reset.
-        spec: What the prompts show of the episode.
-        group_size: Episodes in a row that share a reset seed; each has a random generator of its own.
+        seed: Seed of the episodes.
+        env: Environment, not yet reset.
+        spec: Fields that prompts show of the episode.
+        group_size: Number of consecutive episodes that share a reset seed; each has a random generator of its own.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class EpisodeInPlay:
 
     @property
     def question(self) -> Question:
-        """The question before the next step."""
+        """Question before the next step."""
         return question_of(self.context.text, admissible_actions_of(self.info), self.info, self.context)
 
     @property

@@ -14,7 +14,7 @@ from rich.text import Text
 __all__ = ["Generation", "TokenEntry", "decode", "markdown", "print_generations", "token_texts"]
 
 _CONTEXT = 8
-"""Tokens of the prompt that go before an action when it is decoded, so that its first token keeps its space."""
+"""Number of prompt tokens before an action when it is decoded, so that its first token keeps its space."""
 _UNFINISHED = "\ufffd"
 _VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"})
 
@@ -23,12 +23,12 @@ class TokenEntry(NamedTuple):
     """One token of an action.
 
     Attributes:
-        text: Text that it adds; its name in the vocabulary if it adds none, as part of a letter.
-        probability: Under the distribution sampled from; 1 where forced.
+        text: Text that the token adds; its name in the vocabulary if it adds none, as part of a letter.
+        probability: Probability under the distribution sampled from; 1 where forced.
         forced: Whether there was no other token.
-        value: Before the token; None with credit for whole actions, and without a critic. Likewise:
-        advantage: Its advantage.
-        ret: Its return, the target of its value; `return` in the file.
+        value: Value before the token; None with credit for whole actions, and without a critic.
+        advantage: Advantage of the token; None with credit for whole actions.
+        ret: Return of the token, the target of its value, called `return` in the file; None as for `value`.
     """
 
     text: str
@@ -40,18 +40,18 @@ class TokenEntry(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """One action that is shown.
+    """One action of a rollout to show.
 
     Attributes:
-        step: Environment steps of the training, this one included.
+        step: Number of environment steps of the training, this one included.
         env: Index of the environment.
         prompt: End of the prompt.
         action: Text of the action.
-        reward: Of the step.
-        value: Before the action; None with credit for tokens. Likewise:
-        advantage: Its advantage.
-        ret: Its return, the target of its value; `return` in the file.
-        tokens: Its tokens.
+        reward: Reward of the step.
+        value: Value before the action; None with credit for tokens, and without a critic.
+        advantage: Advantage of the action; None with credit for tokens.
+        ret: Return of the action, the target of its value, called `return` in the file; None as for `value`.
+        tokens: Tokens of the action.
     """
 
     step: int
@@ -71,7 +71,7 @@ def token_texts(tokenizer: Any, prompt: Sequence[int], action: Sequence[int]) ->
     Decoded alone, a token may lose its space or be a part of a letter, so that growing beginnings are compared.
 
     Args:
-        tokenizer: Of the model.
+        tokenizer: Tokenizer of the model.
         prompt: Token ids of the prompt.
         action: Token ids of the action.
 
@@ -93,7 +93,7 @@ def token_texts(tokenizer: Any, prompt: Sequence[int], action: Sequence[int]) ->
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
-    """Text of tokens, special ones included, as it is."""
+    """Decode tokens, special ones included, without cleaning up spaces."""
     return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
@@ -164,7 +164,10 @@ def _block(one: Generation, token: TokenEntry, scale: float) -> Text:
 
 
 def _colour(advantage: float, scale: float) -> str:
-    """From grey at 0 to blue or orange at the largest advantage of the table; these differ for colour-blind readers."""
+    """Return the colour of an advantage: grey at 0, blue or orange at the largest of the table.
+
+    Colour-blind readers tell blue and orange apart.
+    """
     share = min(abs(advantage) / scale, 1.0) if math.isfinite(advantage) else 0.0
     end = (60, 150, 255) if advantage > 0 else (255, 140, 40)
     return f"rgb({','.join(str(round(150 + share * (one - 150))) for one in end)})"

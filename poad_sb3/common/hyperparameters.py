@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 Algorithm = TypeVar("Algorithm", bound="LLMOnPolicyAlgorithm")
 
 MOVABLE = ("model", "revision")
-"""Policy arguments that say where the base model is; its fingerprint is checked wherever that is."""
+"""Policy arguments for the location of the base model; its fingerprint is checked wherever that is."""
 
 SCHEDULED = tuple(name for name, kind in PPOSettings.kinds().items() if isinstance(kind, Rate))
 """Arguments that may be schedules."""
 
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-"""Names of booleans, in any case."""
+"""Spellings of booleans, in any case."""
 
 
 # ---------------------------------------------------------------------- arguments
@@ -52,11 +52,11 @@ def typed_arguments(kind: type[LLMOnPolicyAlgorithm], given: Mapping[str, Any]) 
     any text would pass for True. Unknown arguments are left as they are.
 
     Args:
-        kind: The class.
+        kind: Class of the algorithm.
         given: Constructor arguments; those in `policy_kwargs` are treated in the same way.
 
     Raises:
-        PresetError: If a value cannot be an argument's.
+        PresetError: If a value does not fit its argument.
     """
     defaults = known_arguments(kind)
     typed: dict[str, Any] = {name: _typed(name, value, defaults.get(name)) for name, value in given.items()}
@@ -93,13 +93,13 @@ def check_arguments(
     """Check constructor arguments without loading a model.
 
     Args:
-        kind: The class.
-        arguments: Those it would be made with.
-        given: Those of them that must have an effect; all if None.
+        kind: Class of the algorithm.
+        arguments: Constructor arguments to check.
+        given: Names of the arguments that must have an effect; all if None.
 
     Raises:
-        PresetError: For an unknown argument, or one that would have no effect.
-        ValueError: For numbers out of range.
+        PresetError: If an argument is unknown or would have no effect.
+        ValueError: If a number is out of range.
     """
     of_policy = ModelSettings.defaults()
     for name in of_policy.keys() & arguments.keys():
@@ -120,13 +120,13 @@ def check_combination(sampling: SamplingSettings, kl_coef: float, ratio: Ratio, 
     """Refuse settings that exclude each other.
 
     Args:
-        sampling: How actions are sampled.
+        sampling: Settings of sampling.
         kl_coef: Weight of the divergence from the base model.
         ratio: Unit of the ratio.
-        trunk: `critic_trunk` of the policy.
+        trunk: Setting `critic_trunk` of the policy.
 
     Raises:
-        ValueError: For a combination that makes no sense.
+        ValueError: If settings exclude each other.
     """
     if sampling.paper_mode and ratio != Ratio.TOKEN:
         raise ValueError(
@@ -161,7 +161,7 @@ def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
     """Return the constructor arguments without effect in this algorithm, and why.
 
     Args:
-        made: The algorithm. Without an environment, `action_sampling="auto"` counts as any way that it may become.
+        made: Algorithm. Without an environment, `action_sampling="auto"` counts as any value that it may become.
     """
     sampling = made.action_sampling
     estimator = made.credit
@@ -196,11 +196,11 @@ def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
     """Refuse arguments without effect in this algorithm.
 
     Args:
-        made: See `useless_arguments`.
-        given: Names of constructor arguments, or these arguments, whose `policy_kwargs` are then looked at too.
+        made: Algorithm, as in `useless_arguments`.
+        given: Names of constructor arguments, or a mapping of arguments, whose `policy_kwargs` are then checked too.
 
     Raises:
-        PresetError: If one has no effect.
+        PresetError: If an argument has no effect.
     """
     useless = useless_arguments(made)
     nested = given.get(MERGED) if isinstance(given, Mapping) else None
@@ -222,11 +222,11 @@ def preset(name: str, algorithm: str, *, n_envs: int | None = None) -> dict[str,
 
     Args:
         name: Key of `PRESETS`.
-        algorithm: One of those that the preset is for.
-        n_envs: Environments that step together; those of the preset if None.
+        algorithm: Name of one of the preset's algorithms.
+        n_envs: Number of environments that step together; the preset's if None.
 
     Raises:
-        PresetError: If there is no such preset, or none for the algorithm.
+        PresetError: If there is no such preset, or it has no such algorithm.
     """
     found = _find(name, algorithm)
     return _with_batch_size(found, algorithm, n_envs, _merged(found.methods[algorithm], {}))
@@ -238,15 +238,15 @@ def preset_arguments(
     """Return the arguments of a preset with some replaced, checked against the constructor.
 
     Args:
-        kind: The class that will be made.
+        kind: Class of the algorithm to make.
         name: Key of `PRESETS`.
-        n_envs: Environments that step together; those of the preset if None.
+        n_envs: Number of environments that step together; the preset's if None.
         overrides: Arguments that replace those of the preset; `policy_kwargs` are laid over its own. With another
             `n_steps` the number of minibatches is kept.
 
     Raises:
-        PresetError: For an unknown preset, an unknown argument, or a given one that would have no effect.
-        ValueError: For numbers out of range.
+        PresetError: If the preset or an argument is unknown, or a given argument would have no effect.
+        ValueError: If a number is out of range.
     """
     algorithm = next((one.__name__ for one in kind.__mro__ if one.__name__ in ALGORITHMS), kind.__name__)
     found = _find(name, algorithm)
@@ -264,14 +264,14 @@ def from_preset(
     """Make an algorithm by a preset; `LLMOnPolicyAlgorithm.from_preset` is this.
 
     Args:
-        kind: The class.
+        kind: Class of the algorithm to make.
         name: Key of `PRESETS`.
-        env: An environment, a vector of them, or an id; of an id as many are made as the preset wants.
+        env: Environment, vector of environments, or id; for an id, the preset's number of environments is made.
         **overrides: Constructor arguments that replace those of the preset.
 
     Raises:
-        PresetError: For an unknown preset, an unknown argument, or a given one that would have no effect.
-        ValueError: For numbers out of range.
+        PresetError: If the preset or an argument is unknown, or a given argument would have no effect.
+        ValueError: If a number is out of range.
     """
     from stable_baselines3.common.vec_env import VecEnv
 

@@ -70,10 +70,10 @@ _PLUMBING: Mapping[str, Any] = {
     "device": "auto",
     "_init_setup_model": True,
 }
-"""SB3's own arguments that are no settings of the training."""
+"""SB3's own arguments that are not settings of the training."""
 
 _LONG_EPISODE = 10_000
-"""Steps without an end after which a rollout of whole episodes warns."""
+"""Number of steps without the end of an episode until a rollout of whole episodes warns."""
 
 
 def _settings() -> dict[str, Any]:
@@ -97,29 +97,29 @@ def _signature(kind: type[LLMOnPolicyAlgorithm]) -> inspect.Signature:
 class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     """PPO on the tokens of a language model's actions, in SB3's manner.
 
-    The methods of this package are this class with different credit and ways to act. The defaults suit the embedded
-    pocket model; a larger model wants a smaller `learning_rate` (start at 1e-4). `gamma` is per action; 0.95 keeps
-    delayed rewards from paying (see docs, "reward farming").
+    The methods of this package are this class with different credit and action distributions. The defaults suit the
+    embedded pocket model; a larger model needs a smaller `learning_rate` (start at 1e-4). `gamma` discounts per action;
+    the default of 0.95 keeps agents from delaying the goal to farm rewards (see docs, "reward farming").
 
     Args:
         policy: `"LLMPolicy"` or a subclass of it.
         env: A language environment, the id of one, or a vector of them.
-        **settings: The fields of `PPOSettings` (in their order also positional), of `CreditSettings` and of
-            `SamplingSettings`; default, range and help of each are there.
-        stats_window_size: Episodes in the logged means.
+        **settings: Fields of `PPOSettings` (in their order also positional), of `CreditSettings` and of
+            `SamplingSettings`; their default, range and help are documented there.
+        stats_window_size: Number of episodes in the logged means.
         tensorboard_log: Folder for TensorBoard.
-        policy_kwargs: The fields of `ModelSettings`. Without a `model`, or with `model="auto"`, it is the pocket coder
-            for an environment whose actions are code, else the pocket model.
-        verbose: 0 silent, 1 information.
+        policy_kwargs: Fields of `ModelSettings`. Without a `model`, or with `model="auto"`, it is the pocket coder for
+            an environment whose actions are code, else the pocket model.
+        verbose: Verbosity: 0 silent, 1 information.
         seed: Seed of everything random.
         device: Torch device, or `"auto"`.
-        _init_setup_model: As in SB3.
+        _init_setup_model: Whether to build the model on construction, as in SB3.
 
     Raises:
         UnsupportedEnvError: If the environment has no text observations or no token-sequence actions, or does not allow
             the given `action_sampling`.
-        ValueError: For an unknown policy, or numbers out of range.
-        TypeError: For an unknown argument.
+        ValueError: If the policy is unknown, or a number is out of range.
+        TypeError: If an argument is unknown.
     """
 
     policy: LLMPolicy  # type: ignore[assignment]  # SB3 names its own actor-critic class
@@ -188,7 +188,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
     @property
     def credit(self) -> Estimator:
-        """The estimator of advantages, chosen by the arguments when the model is set up."""
+        """Estimator of advantages, chosen by the arguments when the model is set up."""
         if (buffer := vars(self).get("rollout_buffer")) is not None:
             return cast(TokenRolloutBuffer, buffer).estimator
         names = ("gamma", "gae_lambda", "gamma_token", "gae_lambda_token")
@@ -196,7 +196,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
     @property
     def whole_episodes(self) -> bool:
-        """Whether a rollout is whole episodes: as asked, or since nothing stands for the rest without a critic."""
+        """Whether a rollout is whole episodes: as requested, or as no critic values the rest of an episode."""
         return self.n_episodes is not None or not self.credit.has_critic
 
     @property
@@ -380,7 +380,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """Fill the buffer with `n_rollout_steps` steps of every environment, or with whole episodes.
 
         These are `n_episodes` of each environment, or as many rounds of one each as have `n_rollout_steps` steps and
-        make whole groups; without groups, every environment goes on until its first end after `n_rollout_steps`.
+        make whole groups; without groups, every environment continues until its first end after `n_rollout_steps`.
 
         Returns:
             False if a callback stopped the training.
@@ -483,7 +483,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             self.ranks.require_equal("weights, settings and random generators", digest.hexdigest())
 
     def _is_unfinished(self, n_steps: int, wanted: int, n_rounds: int, playing: NDArray[np.bool_]) -> bool:
-        """Whether a rollout goes on after some steps and rounds of whole episodes."""
+        """Return whether a rollout needs more steps after some steps and rounds of whole episodes."""
         if not self.whole_episodes:
             return n_steps < wanted
         if self.n_episodes is not None:
@@ -542,7 +542,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         return int(self.n_steps) + rounds * limit
 
     def _final_prompts(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, tuple[int, ...]]:
-        """Prompts of the true final observations of episodes that a time limit cut, by environment."""
+        """Return the prompts of the true final observations of truncated episodes, by environment."""
         return {
             int(index): self.policy.prompts(infos[index]["terminal_observation"])[0]
             for index in np.flatnonzero(dones)
@@ -550,7 +550,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         }
 
     def _durations(self, infos: list[dict[str, Any]]) -> NDArray[np.float64]:
-        """Time that each environment's action took, in units of `gamma`."""
+        """Return the time that each environment's action took, in units of `gamma`."""
         if not self.smdp_discount:
             return np.ones(len(infos))
         missing = [sorted(info) for info in infos if "primitive_steps" not in info]
@@ -568,7 +568,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         return durations
 
     def train(self) -> None:
-        """One update: the critic's epochs, then the policy's, or fewer of those where `target_kl` stops it."""
+        """Update critic and policy: first the critic's epochs, then the policy's, unless `target_kl` stops them."""
         self._update_is_due = False
         rate = self._scheduled("learning_rate", self.lr_schedule)
         critic_rate = self._scheduled("critic_learning_rate", self.critic_lr_schedule)

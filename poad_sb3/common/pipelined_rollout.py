@@ -53,12 +53,12 @@ class PipelinedRollout:
     between two steps leaves no trace of them.
 
     Args:
-        env: The environments; one part, unless they have parts, as a `PipelinedVecEnv`.
-        policy: The acting policy.
-        watch: Times acting and waiting.
+        env: Vector of environments; it counts as one part unless it has parts, as a `PipelinedVecEnv`.
+        policy: Policy that acts.
+        watch: Stopwatch for acting and waiting.
 
     Attributes:
-        taken: The actions of the last step, in the order of the environments.
+        taken: Actions of the last step, in the order of the environments.
         playing: Whether to choose an action for an environment, `[n_envs]`; one that does not play repeats its last.
     """
 
@@ -77,11 +77,11 @@ class PipelinedRollout:
             self._chosen[0] = self._choose(0, _part(observations, self._parts.slices[0]))
 
     def step(self, observations: Any, *, ahead: bool) -> VecEnvStepReturn:
-        """One step of every environment.
+        """Make one step of every environment.
 
         Args:
-            observations: Of all environments.
-            ahead: Whether another step follows, that may be chosen for already.
+            observations: Observations of all environments.
+            ahead: Whether another step follows, so that actions for it may be chosen already.
         """
         slices, chosen = self._parts.slices, self._chosen
         self._chosen = [None] * len(slices)
@@ -117,7 +117,7 @@ class PipelinedRollout:
 
 
 def _part(observations: Any, part: slice | NDArray[np.int64]) -> Any:
-    """Observations of some of the environments."""
+    """Return the observations of some of the environments."""
     if isinstance(observations, Mapping):
         return {key: texts[part] for key, texts in observations.items()}
     return observations[part]

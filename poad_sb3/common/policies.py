@@ -35,7 +35,7 @@ class TextPolicy(BasePolicy):
     Subclasses set `lm`, `distribution` and `critic`, and `_settings`, their constructor's keyword arguments.
 
     Args:
-        observation_space: `Dict` of `text` and `admissible_actions`, with `context` where the prompt needs it.
+        observation_space: `Dict` of `text` and `admissible_actions`, and `context` if the prompt needs it.
         action_space: A `TokenSequence`.
         use_sde: Accepted for SB3; must be False.
     """
@@ -43,7 +43,7 @@ class TextPolicy(BasePolicy):
     observation_space: spaces.Dict
     action_space: TokenSequence
     settings_taken: ClassVar[tuple[str, ...]] = ()
-    """Keyword arguments beside those of the constructor's signature."""
+    """Names of keyword arguments beside those of the constructor's signature."""
     lm: LanguageModel
     distribution: ActionDistribution
     _settings: dict[str, Any]
@@ -74,7 +74,7 @@ class TextPolicy(BasePolicy):
         """Encode an action in the environment's tokens; a free text that these cannot hold becomes an invalid action.
 
         Raises:
-            ObservationError: For an action that the environment lists.
+            ObservationError: If the action space cannot hold an action that the environment lists.
         """
         try:
             return self.action_space.encode(text)
@@ -87,7 +87,7 @@ class TextPolicy(BasePolicy):
             ) from error
 
     def prompts(self, observation: Any) -> list[TokenIds]:
-        """Token ids of the prompt of each observation."""
+        """Return the token ids of the prompt of each observation."""
         return [self.distribution.prompt(question) for question in parse_observation(observation)[0]]
 
     def predict(
@@ -101,13 +101,13 @@ class TextPolicy(BasePolicy):
         """Choose environment actions.
 
         Args:
-            observation: One or a batch of: `TextObservation`s, as `lang_envs` environments return; mappings of `text`
-                and `admissible_actions`; or `str` together with `admissible_actions`.
-            state: Passed through; the policy has no memory.
-            episode_start: Ignored, for the same reason.
-            deterministic: The most probable admissible action instead of a sample.
-            admissible_actions: The list beside a `str`, or one list for each of several; it replaces the list that an
-                observation carries. A policy that samples freely needs none.
+            observation: One observation or a batch: `TextObservation`s, as `lang_envs` environments return; mappings of
+                `text` and `admissible_actions`; or `str` together with `admissible_actions`.
+            state: Recurrent state, passed through unchanged; the policy has no memory.
+            episode_start: Ignored, as the policy has no memory.
+            deterministic: Whether to choose the most probable admissible action instead of sampling.
+            admissible_actions: List for a `str` observation, or one list for each of several; it replaces the list that
+                an observation carries. A policy that samples freely needs none.
 
         Returns:
             Action tokens `[max_length]` (or `[n, max_length]`), and `state`.
@@ -125,7 +125,7 @@ class TextPolicy(BasePolicy):
         return parse_observation(observation)
 
     def is_vectorized_observation(self, observation: Any) -> bool:
-        """Whether the observation is a batch."""
+        """Return whether the observation is a batch."""
         return parse_observation(observation)[1]
 
     def action_probabilities(
@@ -133,17 +133,17 @@ class TextPolicy(BasePolicy):
         observation: Any,
         admissible_actions: Sequence[str] | None = None,
     ) -> dict[str, float]:
-        """Probability of every admissible action of one observation.
+        """Compute the probability of every admissible action of one observation.
 
         Args:
             observation: A `str` with `admissible_actions`, or a mapping as `AdmissibleObservation` makes it, alone.
-            admissible_actions: The list beside a `str`.
+            admissible_actions: List for a `str` observation.
         """
         question = parse_observation(merge_admissible(observation, admissible_actions))[0][0]
         return self.distribution.probabilities(question, self._predict_scores)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Adapter and critic. The base model is not among them; it is named, and checked by fingerprint."""
+        """Return the state of adapter and critic, without the base model; that is named, and checked by fingerprint."""
         self.lm.use_parts()
         trainable = {name for name, parameter in self.named_parameters() if parameter.requires_grad}
         full = super().state_dict(*args, **kwargs)
@@ -189,19 +189,20 @@ class LLMPolicy(TextPolicy):
     """Policy and critic around one language model.
 
     *Policy*: by default, at each node of the trie of admissible actions, the model's next-token distribution restricted
-    to the node's children; other ways to act are those of `ActionSampling`. *Critic*: an MLP on the hidden states of
-    the frozen base model before each action token.
+    to the node's children; for others see `ActionSampling`. *Critic*: an MLP on the hidden states of the frozen base
+    model before each action token.
 
     Args:
-        observation_space: `Dict` of `text` and `admissible_actions`, with `context` where the prompt needs it.
+        observation_space: `Dict` of `text` and `admissible_actions`, and `context` if the prompt needs it.
         action_space: A `TokenSequence`.
-        lr_schedule: Learning rate of the adapter, as SB3 passes it.
+        lr_schedule: Learning-rate schedule of the adapter, as SB3 passes it.
         use_sde: Accepted for SB3; must be False.
-        critic_lr_schedule: Learning rate of the critic; the adapter's if None.
+        critic_lr_schedule: Learning-rate schedule of the critic; the adapter's if None.
         has_critic: Whether to make a critic; without one there are no values.
-        micro_batches: Parts that passes are split into; see `PPOSettings.micro_batches`.
-        device: Where a quantised model is loaded.
-        **settings: The fields of `ModelSettings` and `SamplingSettings`; default, range and help of each are there.
+        micro_batches: Number of parts that passes are split into; see `PPOSettings.micro_batches`.
+        device: Torch device for loading a quantised model.
+        **settings: Fields of `ModelSettings` and `SamplingSettings`; their default, range and help are documented
+            there.
 
     Raises:
         ModelError: If the model cannot be loaded or adapted.
@@ -271,9 +272,9 @@ class LLMPolicy(TextPolicy):
         """Sample an action for each environment, with all that the update needs.
 
         Args:
-            observation: Batch as in `parse_observation`.
-            deterministic: The most probable action instead of a sample.
-            rngs: Generator of each action; those of the first environments unless given.
+            observation: Batch of observations, as in `parse_observation`.
+            deterministic: Whether to choose the most probable action instead of sampling.
+            rngs: Random generator of each action; by default those of the first environments.
         """
         questions = parse_observation(observation)[0]
         # Scores that rank 0 alone knows would let it leave out a pass of all ranks.
@@ -301,13 +302,13 @@ class LLMPolicy(TextPolicy):
 
     @torch.no_grad()
     def token_values(self, paths: Sequence[TokenPath], *, observe: bool = False) -> TokenValues:
-        """Features and values before each action token of some paths; equal paths go through the model once.
+        """Compute features and values before each action token of some paths; equal paths go through the model once.
 
         Without a critic all values are 0.
 
         Args:
-            paths: Prompts and actions.
-            observe: Let the critic take these features into its whitening first.
+            paths: Paths of prompts and actions.
+            observe: Whether to update the critic's whitening with these features first.
         """
         rows = [
             TokenRow(
@@ -332,13 +333,13 @@ class LLMPolicy(TextPolicy):
         return TokenValues(features, self.critic(features), places)
 
     def predict_values(self, observation: Any) -> Tensor:
-        """Value of each observation before any action token, `[n]`; 0 without a critic."""
+        """Return the value of each observation before any action token, `[n]`; 0 without a critic."""
         if self.critic is None:
             return torch.zeros(len(parse_observation(observation)[0]))
         return self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)]).values
 
     def forward(self, observation: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Actions `[n, max_length]`, state values `[n]` and log-probabilities of the whole actions `[n]`."""
+        """Sample actions `[n, max_length]`; return also values `[n]` and log-probabilities of whole actions `[n]`."""
         steps = self.act(observation, deterministic)
         actions = torch.from_numpy(np.stack([step.env_action for step in steps]))
         values = self.predict_values(observation)

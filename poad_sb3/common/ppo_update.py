@@ -26,16 +26,16 @@ from poad_sb3.settings import PPOSettings
 from poad_sb3.settings.ppo import Ratio, Reduction
 
 Surrogate = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Loss of each unit, of its log-probability now and at sampling, and of its advantage."""
+"""Function from each unit's log-probability now, its log-probability at sampling and its advantage to its loss."""
 
 
 class Clips(NamedTuple):
     """Present values of the clips.
 
     Attributes:
-        low: Of ratios below 1.
-        values: Of the change of a value.
-        high: Of ratios above 1.
+        low: Lower clip range, for ratios below 1.
+        values: Clip range for the change of a value; None for no clip.
+        high: Upper clip range, for ratios above 1.
     """
 
     low: float
@@ -74,14 +74,14 @@ def update(
     stored at sampling are then computed again by the passes of the update, so that ratios compare like with like.
 
     Args:
-        policy: The policy, and its critic.
-        buffer: A full rollout with advantages.
-        settings: Of the update.
-        rng: Orders the minibatches.
-        clips: Present values of the clips, where the settings hold schedules.
+        policy: Policy with its critic.
+        buffer: Full rollout with advantages.
+        settings: Settings of the update.
+        rng: Random generator for the order of minibatches.
+        clips: Present values of the clip ranges, where the settings hold schedules.
 
     Returns:
-        Values to log: means over minibatches, and the error of the very first ratio (on-policy: 1).
+        Values to log: means over minibatches, and the error of the very first ratio (0 if on-policy).
 
     Raises:
         MismatchError: If the stored log-probabilities differ by more than rounding; no step is taken.
@@ -128,9 +128,9 @@ class _Units(NamedTuple):
 
     Attributes:
         unit_of: Unit of each decision, int64 `[D]`.
-        old_log_prob: Sum over a unit's decisions of the log-probabilities at sampling, `[U]`.
-        advantages: Mean over the unit's tokens, `[U]`.
-        n_tokens: Number by which the unit's log-ratio is divided: 1, or its tokens, `[U]`.
+        old_log_prob: Log-probability at sampling, summed over a unit's decisions, `[U]`.
+        advantages: Advantage, averaged over the unit's tokens, `[U]`.
+        n_tokens: Divisor of the unit's log-ratio: 1, or its number of tokens, `[U]`.
         episodes: Episode of each unit, int64 `[U]`.
     """
 
@@ -193,7 +193,7 @@ def _policy_step(
     log: _Log,
     once: dict[str, float],
 ) -> bool:
-    """One step of the adapter; False if the KL bound ended the update. Without decisions there is no step."""
+    """Update the adapter once; return False if the KL bound ended the update. Without decisions there is no step."""
     chosen = batch.is_decision
     if not chosen.any():
         return True
@@ -211,7 +211,7 @@ def _policy_step(
         return units.old_log_prob.new_zeros(len(advantages)).index_add(0, units.unit_of, log_probs)
 
     def losses(log_probs: Tensor, here: Tensor | slice = slice(None)) -> Tensor:
-        """Policy loss of some units, given their log-probabilities."""
+        """Compute the policy loss of some units, given their log-probabilities."""
         n = units.n_tokens[here]
         return surrogate(log_probs / n, units.old_log_prob[here] / n, advantages[here])
 
@@ -261,7 +261,7 @@ def _policy_step(
 
 @torch.no_grad()
 def _scored(policy: LLMPolicy, paths: Sequence[TokenPath], like: Tensor, *, whole_actions: bool = False) -> Tensor:
-    """Log-probabilities of all units of some actions, without gradient."""
+    """Compute the log-probabilities of all units of some actions, without gradient."""
     found = torch.zeros_like(like)
     for part in policy.evaluate_actions(paths, whole_actions=whole_actions):
         found[part.units] = part.log_prob
@@ -309,7 +309,7 @@ def optimizer_step(
     """Clip the gradient norm and take a step; return the norm before.
 
     Raises:
-        FloatingPointError: If it is not finite; no step is taken.
+        FloatingPointError: If the norm is not finite; no step is taken.
     """
     norm = float(whole(torch.nn.utils.clip_grad_norm_(parameters, max_norm)))
     if not np.isfinite(norm):
@@ -325,7 +325,7 @@ def optimizer_step(
 
 
 def _fit_of_values(buffer: TokenRolloutBuffer) -> dict[str, float]:
-    """Share of the returns' variance that the values at sampling explained."""
+    """Compute the share of the returns' variance that the values at sampling explained."""
     values, returns = buffer.values_and_returns()
     if not len(values):
         return {}

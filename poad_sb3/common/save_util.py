@@ -31,13 +31,13 @@ _MEMBERS = frozenset({"data", "policy.pth"})
 
 @contextlib.contextmanager
 def atomic_target(target: Target) -> Iterator[Target]:
-    """Where to write so that `target` is either the old file or the whole new one.
+    """Yield a target for writing, so that `target` is either the old file or the whole new one.
 
     Adds `.zip` to a path without suffix and makes its folder, as SB3 does. A file object gets the bytes at the end.
 
     Raises:
-        IsADirectoryError: If the path is that of a folder.
-        ValueError: If it is neither a path nor a binary file opened for writing.
+        IsADirectoryError: If the path is a folder.
+        ValueError: If the target is neither a path nor a binary file opened for writing.
     """
     if not isinstance(target, str | pathlib.Path):
         if isinstance(target, io.TextIOBase) or not hasattr(target, "write") or not target.writable():
@@ -80,7 +80,7 @@ def read_header(target: Target) -> dict[str, Any]:
     """Verify a checkpoint whole, by the SHA-256 of its members, and return its header.
 
     Raises:
-        CheckpointError: If it is truncated, corrupt, changed, or no checkpoint of this package.
+        CheckpointError: If the file is truncated, corrupt, changed, or not a checkpoint of this package.
         FileNotFoundError: If there is no such file.
     """
     file = open_path(target, "r", verbose=0, suffix="zip")
@@ -132,7 +132,7 @@ def _damaged(target: Target, member: str, how: str) -> CheckpointError:
 
 
 def read_policy_kwargs(target: Target) -> dict[str, Any]:
-    """Arguments of the policy in a checkpoint that `read_header` has verified; no weights are read."""
+    """Return the arguments of the policy in a checkpoint that `read_header` has verified; no weights are read."""
     file = open_path(target, "r", verbose=0, suffix="zip")
     try:
         with zipfile.ZipFile(file) as archive:
@@ -146,7 +146,7 @@ def read_policy_kwargs(target: Target) -> dict[str, Any]:
 
 
 def capture_rng() -> dict[str, Any]:
-    """States of the process's global generators (callbacks and third-party code may use them)."""
+    """Return the states of the process's global generators (callbacks and third-party code may use them)."""
     return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state().numpy()}
 
 

@@ -15,14 +15,14 @@ def schedule_of(name: str, rate: object) -> Schedule:
     """Return a learning rate or clip range as a function of the progress remaining (1 at the start, 0 at the end).
 
     `"lin_NUMBER"` falls from that number to 0 during training, as RL Baselines3 Zoo writes it. As in SB3, an update has
-    the rate of the moment after its rollout: the last one has 0.
+    the rate at the end of its rollout: the last one has 0.
 
     Args:
         name: Name of the setting.
-        rate: A number, `"lin_NUMBER"`, or a function.
+        rate: Learning rate or clip range: a number, `"lin_NUMBER"`, or a function.
 
     Raises:
-        ValueError: For anything else, and for numbers that are out of range or not finite.
+        ValueError: If it is anything else, or a number is out of range or not finite.
     """
     PPOSettings.kinds()[name].check(name, rate)
     if isinstance(rate, str):
@@ -34,8 +34,8 @@ def warn_if_nothing_is_learned(rate: object, now: float) -> None:
     """Warn of a first update that is the last as well, where a falling rate is 0.
 
     Args:
-        rate: The setting.
-        now: Its value at the first update.
+        rate: Setting `learning_rate`.
+        now: Value of the rate at the first update.
     """
     if now == 0 and isinstance(rate, str):
         warnings.warn(

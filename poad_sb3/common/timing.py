@@ -1,4 +1,4 @@
-"""`Stopwatch`: where the wall time of a training goes."""
+"""`Stopwatch`: wall-clock timers for the phases of training."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Literal, get_args
 
 Part = Literal["acting", "values", "update", "env"]
-"""The model in the rollout; the critic after it; the update; waiting for environments."""
+"""Phases: the model in the rollout; the critic after it; the update; waiting for environments."""
 
 
 class Stopwatch:
     """Adds up the seconds of the parts of a training, since it was last restarted.
 
     Attributes:
-        part: The present part; None between parts.
+        part: Present phase; None between phases.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Stopwatch:
             self.part = None
 
     def read(self) -> dict[str, float]:
-        """Seconds of each part, and of all else as `overhead`: together, the wall time."""
+        """Return the seconds of each part, and of all else as `overhead`: together, the wall time."""
         passed = time.perf_counter() - self._began
         parts: dict[str, float] = {**self._seconds}
         return {**parts, "overhead": passed - sum(parts.values())}

@@ -15,7 +15,7 @@ from poad_sb3.prompts import Question
 __all__ = ["knows_tokens", "prompt_texts", "token_fields"]
 
 _MOST = 8
-"""Tokens that are listed for each decision, the chosen one included."""
+"""Maximum number of tokens that are listed for each decision, the chosen one included."""
 
 
 def token_fields(
@@ -28,11 +28,11 @@ def token_fields(
     """Return the optional fields of a step's line about an action that was sampled under the present weights.
 
     Args:
-        distribution: The action was sampled from it.
+        distribution: Distribution that the action was sampled from.
         question: The question that the action answers.
-        listed: Its admissible actions as the environment lists them, perhaps one of them twice.
-        chosen: The action.
-        cache: Scores that it was sampled by.
+        listed: Admissible actions as the environment lists them, possibly with repetitions.
+        chosen: Sampled action.
+        cache: Cache of the scores used for sampling.
 
     Returns:
         By token, unless the whole action alone has a probability: `token_options` (number of tokens to choose from, 1
@@ -50,7 +50,7 @@ def token_fields(
 
 
 def knows_tokens(chosen: SampledAction) -> bool:
-    """Whether each token of an action has a log-probability; BADQ knows that of the whole action alone."""
+    """Return whether each token of an action has a log-probability; BADQ knows that of the whole action alone."""
     return len(chosen.log_probs) == len(chosen.path.action)
 
 

@@ -29,25 +29,26 @@ class Pick(StrEnum):
     """Actions of a rollout to show."""
 
     SPREAD = "spread"
-    """Evenly over the rollout, first and last included."""
+    """Actions spread evenly over the rollout, first and last included."""
     EXTREMES = "extremes"
-    """Those of the highest and of the lowest advantages (the mean over the action's decisions)."""
+    """Actions of the highest and of the lowest advantages (the mean over an action's decisions)."""
 
 
 class GenerationTableCallback(BaseCallback):
     """Shows the agent's actions, token by token: probability, value before it, advantage and return.
 
     At the ends of rollouts some of their actions go to `generations.jsonl`, one JSON object a line, and as Markdown to
-    TensorBoard. A training that goes on from a checkpoint drops the lines beyond it; one that starts over empties the
+    TensorBoard. A training resumed from a checkpoint drops the lines beyond it; one that starts over empties the
     file.
 
     Args:
-        folder: Where the file goes.
-        every: Rollouts from one table to the next; they are counted from the start of the training, not of the process.
-        n_samples: Actions in a table.
+        folder: Folder of the file.
+        every: Number of rollouts from one table to the next, counted from the start of the training, not of the
+            process.
+        n_samples: Number of actions in a table.
         pick: Choice of the actions, see `Pick`.
-        prompt_characters: How much of the end of a prompt is kept, behind an ellipsis if that is not all.
-        verbose: 1 to print the table too, tokens coloured by advantage: blue above 0, orange below.
+        prompt_characters: Number of characters kept of the end of a prompt, behind an ellipsis if that is not all.
+        verbose: Whether to print the table too (1), tokens coloured by advantage: blue above 0, orange below.
 
     Raises:
         ValueError: If a number is not positive, or `pick` is unknown.
@@ -149,7 +150,7 @@ def _picked(actions: Sequence[RolloutAction], n: int, pick: Pick) -> list[Rollou
 
 
 def _advantage(action: RolloutAction) -> float:
-    """Mean over the decisions; over all tokens of an action without any."""
+    """Compute the mean advantage over the decisions; over all tokens of an action without any."""
     choices = [decision.position for decision in action.path.decisions if decision.position < len(action.advantages)]
     return float(action.advantages[choices].mean() if choices else action.advantages.mean())
 
@@ -158,7 +159,7 @@ def _advantage(action: RolloutAction) -> float:
 
 
 def _lines_up_to(path: Path, step: int) -> Iterator[str]:
-    """Whole lines of a file whose actions were taken up to a step; none of a file that is not there."""
+    """Yield the whole lines of a file whose actions were taken up to a step; none if the file does not exist."""
     if not path.exists():
         return
     text = path.read_text(encoding="utf-8")

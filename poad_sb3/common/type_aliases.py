@@ -17,7 +17,7 @@ class TokenValues(NamedTuple):
     Attributes:
         features: Frozen-trunk features before each token, `[F, hidden]`.
         values: Critic values of the features, `[F]`.
-        starts: Where in them the tokens of each path start, `[n_paths]`.
+        starts: Start of each path's tokens in these arrays, `[n_paths]`.
     """
 
     features: Tensor
@@ -29,16 +29,16 @@ class TokenRolloutSamples(NamedTuple):
     """A minibatch of actions, their tokens laid end to end (N tokens in all, no padding).
 
     Attributes:
-        paths: The actions, `n` of them.
+        paths: Paths of the actions, `n` of them.
         is_decision: Whether the token was a choice, bool `[N]`.
         has_value: Whether the critic values the token: all tokens, the first of each action, or none; bool `[N]`.
         old_log_prob: Log-probability at sampling, `[N]`.
-        old_values: Values at sampling, `[N]`, 0 where there is none; likewise:
-        returns: Targets of the values.
+        old_values: Values at sampling, `[N]`, 0 where there is none.
+        returns: Targets of the values, `[N]`, 0 where there is none.
         advantages: Token advantages, `[N]`.
         episodes: Number of each action's episode, int64 `[n]`.
-        feature_of: Row of `features` that belongs to each token, int64 `[N]`; that of the action's first token where it
-            has none of its own.
+        feature_of: Row of `features` for each token, int64 `[N]`; that of the action's first token if it has none of
+            its own.
         features: Distinct frozen-trunk features, `[F, hidden]`; none without a critic.
     """
 
@@ -61,11 +61,12 @@ class RolloutAction(NamedTuple):
         position: Step of the rollout, from 0.
         env: Index of the environment.
         path: Prompt and action tokens.
-        reward: Of the step.
-        log_probs: Of each action token under the distribution sampled from, `[n]`, 0 where forced.
-        values: Before each token, `[n]`; with credit for whole actions before the action, `[1]`; `[0]` without critic.
-        advantages: Of the tokens, `[n]`.
-        returns: Targets of the values, as many.
+        reward: Reward of the step.
+        log_probs: Log-probability of each action token under the distribution sampled from, `[n]`, 0 where forced.
+        values: Value before each token, `[n]`; with credit for whole actions before the action, `[1]`; `[0]` without
+            critic.
+        advantages: Advantage of each token, `[n]`.
+        returns: Target of each value, as many as values.
     """
 
     position: int

@@ -1,6 +1,6 @@
 """Credit assignment: token-level generalised advantage estimation, pure functions on numpy arrays.
 
-Notation (docs/algorithms/poad.md): decision step t has action tokens j = 1..n_t; `values[t, j]` is the value of the
+Notation (docs/algorithms/poad.md): step t has action tokens j = 1..n_t; `values[t, j]` is the value of the
 prefix *before* token j, so `values[t, 1]` is the state value. Arrays are `[steps, envs]` or `[steps, envs, tokens]`;
 entries beyond an action's length are padding, take no part in anything and may hold NaN.
 """
@@ -19,17 +19,17 @@ Bools = NDArray[np.bool_]
 
 
 def next_state_values(state_values: Floats, last_values: Floats, episode_ends: Bools, final_values: Floats) -> Floats:
-    """Value after each decision, from which the last token bootstraps.
+    """Compute the value after each action, used as the bootstrap of its last token.
 
     Args:
-        state_values: V of each observation, `[steps, envs]`.
-        last_values: V of the observation after the last step, `[envs]`.
+        state_values: Value V of each observation, `[steps, envs]`.
+        last_values: Value of the observation after the last step, `[envs]`.
         episode_ends: Whether the episode ended at this step, for any reason, `[steps, envs]`.
-        final_values: Where it ended: 0 after termination, V of the true final observation after truncation
-            (a time limit is not a terminal state); ignored elsewhere. `[steps, envs]`.
+        final_values: Value at the end of an episode: 0 after termination, V of the true final observation after
+            truncation (a time limit is not a terminal state); ignored where no episode ends. `[steps, envs]`.
 
     Returns:
-        `[steps, envs]`.
+        Next values, `[steps, envs]`.
     """
     following = np.concatenate([state_values[1:], last_values[None]])
     return np.where(episode_ends, final_values, following)
@@ -45,13 +45,13 @@ def next_action_values(
 
     Args:
         values: Value before each token, `[steps, envs, tokens]`.
-        lengths: Tokens of each action, `[steps, envs]`.
-        last_values: As in `next_state_values`.
-        episode_ends: As in `next_state_values`.
-        final_values: As in `next_state_values`.
+        lengths: Number of tokens of each action, `[steps, envs]`.
+        last_values: Value of the observation after the last step, as in `next_state_values`.
+        episode_ends: Ends of episodes, as in `next_state_values`.
+        final_values: Values at the ends, as in `next_state_values`.
 
     Returns:
-        `[steps, envs]`.
+        Next values, `[steps, envs]`.
     """
     utterance = np.take_along_axis(values, (lengths - 1)[..., None], axis=-1)[..., 0]
     return next_state_values(utterance, last_values, episode_ends, final_values)
@@ -67,14 +67,14 @@ def gae(rewards: Floats, values: Floats, next_values: Floats, discounts: Floats,
     truncation, and not in ARCHER.
 
     Args:
-        rewards: r, `[n]`.
-        values: V, `[n]`.
-        next_values: V', `[n]`.
-        discounts: `[n]`.
-        lambdas: `[n]`.
+        rewards: Rewards r, `[n]`.
+        values: Values V, `[n]`.
+        next_values: Next values V', `[n]`.
+        discounts: Discount of each entry, `[n]`.
+        lambdas: Lambda of each entry, `[n]`.
 
     Returns:
-        `[n]`, float64.
+        Advantages, `[n]`, float64.
     """
     deltas = (rewards + discounts * next_values - values).tolist()
     decays = (discounts * lambdas).tolist()
@@ -96,7 +96,7 @@ def token_gae(
     gamma_token: float,
     gae_lambda_token: float,
 ) -> Floats:
-    """Advantages of every action token under the Bellman backup with Action Decomposition (BAD) and its relatives.
+    """Compute the advantage of every action token under Bellman backup with Action Decomposition (BAD) and variants.
 
     delta[t, j]   = gamma_token V[t, j+1] - V[t, j]                      inside an action, j < n_t
     delta[t, n_t] = r_t + gamma V_next[t] - V[t, n_t]                    at its last token
@@ -110,10 +110,10 @@ def token_gae(
     Args:
         rewards: Reward of the whole action, `[steps, envs]`.
         values: Value before each token, `[steps, envs, tokens]`.
-        lengths: Tokens of each action, at least 1, `[steps, envs]`.
+        lengths: Number of tokens of each action, at least 1, `[steps, envs]`.
         next_values: Value after the action (`next_state_values` or `next_action_values`), `[steps, envs]`.
         episode_ends: Whether the episode ended at this step, `[steps, envs]`.
-        gamma: Discount between actions; `[steps, envs]` where they take different times.
+        gamma: Discount between actions; an array `[steps, envs]` if actions take different times.
         gae_lambda: GAE lambda between actions.
         gamma_token: Discount inside an action.
         gae_lambda_token: GAE lambda inside an action.
@@ -161,28 +161,28 @@ def bilevel_gae(
     gae_lambda_token: float,
     anchor: Literal["first", "last"] = "first",
 ) -> Floats:
-    """Advantages of every action token from GAE over decisions, continued inside each action by GAE over tokens.
+    """Compute the advantage of every action token by GAE over actions, continued inside each action by GAE over tokens.
 
-    U[t]      = r_t + gamma V_next[t] - b[t] + gamma lambda (1 - end_t) U[t+1]       over decisions
+    U[t]      = r_t + gamma V_next[t] - b[t] + gamma lambda (1 - end_t) U[t+1]       over actions
     A[t, n_t] = U[t] + b[t] - V[t, n_t]                                              at the last token
     A[t, j]   = gamma_token V[t, j+1] - V[t, j] + gamma_token lambda_token A[t, j+1] inside an action
 
-    Unlike in `token_gae`, the trace between decisions passes through no tokens: `gae_lambda` counts decisions,
+    Unlike in `token_gae`, the trace between actions passes through no tokens: `gae_lambda` counts actions,
     however long their actions. The two are equal with `gamma_token = gae_lambda_token = 1`, with `gae_lambda = 0` and
     with actions of one token.
 
     Args:
-        rewards: As in `token_gae`.
-        values: As in `token_gae`.
-        lengths: As in `token_gae`.
+        rewards: Reward of the whole action, `[steps, envs]`.
+        values: Value before each token, `[steps, envs, tokens]`.
+        lengths: Number of tokens of each action, at least 1, `[steps, envs]`.
         next_values: Value after the action, `[steps, envs]`: `next_state_values` for the first anchor,
             `next_action_values` for the last.
-        episode_ends: As in `token_gae`.
-        gamma: As in `token_gae`.
-        gae_lambda: As in `token_gae`.
-        gamma_token: As in `token_gae`.
-        gae_lambda_token: As in `token_gae`.
-        anchor: Baseline b[t] of a decision: the value before its first token, V[t, 1], or before its last, V[t, n_t]
+        episode_ends: Whether the episode ended at this step, `[steps, envs]`.
+        gamma: Discount between actions; an array `[steps, envs]` if actions take different times.
+        gae_lambda: GAE lambda between actions.
+        gamma_token: Discount inside an action.
+        gae_lambda_token: GAE lambda inside an action.
+        anchor: Baseline b[t] of an action: the value before its first token, V[t, 1], or before its last, V[t, n_t]
             (VAGEN's form; its advantages hold the noise of the next action).
 
     Returns:
@@ -200,7 +200,7 @@ def bilevel_gae(
     decisions = token_gae(
         rewards, anchors, np.ones_like(lengths), next_values, episode_ends, gamma=gamma, gae_lambda=gae_lambda, **inside
     )
-    # Each action is then a sequence of its own that ends in the return of the decision.
+    # Each action is then a sequence of its own that ends in the return of the action.
     returns, over = (decisions + anchors)[..., 0], np.ones_like(episode_ends, dtype=bool)
     return token_gae(returns, values, lengths, np.zeros_like(returns), over, gamma=1.0, gae_lambda=0.0, **inside)
 

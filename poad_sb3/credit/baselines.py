@@ -1,7 +1,7 @@
-"""Baselines without a critic: pure functions on flat numpy arrays with one entry for each episode or decision.
+"""Baselines without a critic: pure functions on flat numpy arrays with one entry for each episode or action.
 
 Entries with the same number in `cells` are compared with each other: the episodes of a group (GRPO, RLOO), the
-decisions taken in the same state of a group (GiGPO), or all decisions of a batch (ReBN).
+actions taken in the same state of a group (GiGPO), or all actions of a batch (ReBN).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def centred(
     """Subtract the mean of the cell from each return.
 
     By `cells` and the options: Dr. GRPO (groups of episodes), GRPO (`eps`), RLOO (`leave_one_out`), the step part of
-    GiGPO (states) and ReBN (all decisions, `eps`).
+    GiGPO (states) and ReBN (all actions, `eps`).
 
     Args:
-        returns: `[n]`.
+        returns: Return of each episode or action, `[n]`.
         cells: Number of the cell of each return, `[n]`.
-        leave_one_out: Subtract the mean of the other members of the cell instead.
-        eps: Divide by the standard deviation of the cell plus this number; None: no division.
+        leave_one_out: Whether to subtract the mean of the other members of the cell instead.
+        eps: Number added to the standard deviation of the cell before dividing by it; None: no division.
         ddof: Degrees of freedom that the standard deviation gives up: 1 for a sample, 0 for a population.
 
     Returns:
-        `[n]`, float64. Exactly 0 in cells of one member and in cells whose returns are all equal: rounding would leave
-        a tiny deviation there, and divided by it large advantages.
+        Centred returns, `[n]`, float64. Exactly 0 in cells of one member and in cells whose returns are all equal:
+        rounding would leave a tiny deviation there, and divided by it large advantages.
     """
     returns = np.asarray(returns, dtype=np.float64)
     _, first, members, counts = np.unique(cells, return_index=True, return_inverse=True, return_counts=True)
@@ -63,11 +63,11 @@ def whitened(values: Floats, eps: float) -> Floats:
     """Compute (x - mean) / sqrt(variance + eps) with the sample variance, as REINFORCE++ does over action tokens.
 
     Args:
-        values: `[n]`.
-        eps: Added to the variance.
+        values: Values to whiten, `[n]`.
+        eps: Number added to the variance.
 
     Returns:
-        `[n]`, float64; 0 for fewer than two values and for equal ones.
+        Whitened values, `[n]`, float64; 0 for fewer than two values and for equal ones.
     """
     values = np.asarray(values, dtype=np.float64)
     if values.size < 2 or values.min() == values.max():
@@ -83,12 +83,12 @@ def state_leave_one_out(returns: Floats, cells: Integers, episodes: Integers) ->
     stays unbiased. The baseline is 0 where no other episode of the group visits the state.
 
     Args:
-        returns: Return to go of each decision, in the order of time within an episode, `[n]`.
-        cells: Number of the pair of group and state, `[n]`.
-        episodes: Number of the episode, `[n]`.
+        returns: Return to go of each action, in the order of time within an episode, `[n]`.
+        cells: Number of the pair of group and state of each action, `[n]`.
+        episodes: Number of the episode of each action, `[n]`.
 
     Returns:
-        `[n]`, float64.
+        Advantages, `[n]`, float64.
     """
     returns = np.asarray(returns, dtype=np.float64)
     _, members = np.unique(cells, return_inverse=True)
@@ -108,13 +108,13 @@ def step_leave_one_out(returns: Floats, groups: Integers, episodes: Integers, st
     the policy gradient stays unbiased.
 
     Args:
-        returns: Return to go of each decision, `[n]`.
-        groups: Number of the group, `[n]`.
-        episodes: Number of the episode, `[n]`.
-        steps: Decisions since the start of the episode, `[n]`.
+        returns: Return to go of each action, `[n]`.
+        groups: Number of the group of each action, `[n]`.
+        episodes: Number of the episode of each action, `[n]`.
+        steps: Number of steps since the start of the episode, `[n]`.
 
     Returns:
-        `[n]`, float64; the return itself in a group of one episode.
+        Advantages, `[n]`, float64; the return itself in a group of one episode.
     """
     returns = np.asarray(returns, dtype=np.float64)
     _, members = np.unique(groups, return_inverse=True)

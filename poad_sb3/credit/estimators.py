@@ -35,7 +35,7 @@ LEVELS = ("token", "action")
 BASELINES = ("none", "batch", "group", "state", "step")
 SCALES = ("none", "cell", "batch")
 _EPS = {"cell": 1e-6, "batch": 1e-8}
-"""Added to a deviation before the division, as published: GRPO and GiGPO; ReBN and REINFORCE++."""
+"""Number added to a deviation before the division, as published: GRPO and GiGPO; ReBN and REINFORCE++."""
 
 
 class Rollout(NamedTuple):
@@ -43,13 +43,13 @@ class Rollout(NamedTuple):
 
     Attributes:
         rewards: Reward of each action, `[steps, envs]`.
-        lengths: Tokens of each action, at least 1, `[steps, envs]`.
+        lengths: Number of tokens of each action, at least 1, `[steps, envs]`.
         episode_ends: Whether the episode ended at this step, for any reason, `[steps, envs]`.
         counted: Whether the step belongs to the rollout, `[steps, envs]`; others have reward 0 and follow an end.
         values: Value before each token, `[steps, envs, tokens]`, or before each action, `[steps, envs, 1]`; no entries
             without a critic.
         last_values: Value of the observation after the last step, `[envs]`.
-        final_values: Value of the true final observation where a time limit cut an episode, 0 elsewhere,
+        final_values: Value of the true final observation if a time limit cut the episode at this step, 0 elsewhere,
             `[steps, envs]`.
         durations: Time that each action took, in units of `gamma`, `[steps, envs]`.
         groups: Number of each step's group of episodes with one reset seed, `[steps, envs]`.
@@ -79,9 +79,9 @@ class Estimator(ABC):
         gae_lambda_token: GAE lambda inside an action.
         credit_level: `"token"`, or `"action"` for one value and one advantage of all tokens of an action.
         bootstrap: `"state"`, or `"action"` for the value before the last token of the next action.
-        baseline: Subtracted from returns; one of `baselines`.
-        leave_one_out: Leave an episode's own return out of the mean of its group or state.
-        advantage_scale: Divisor of advantages without a critic.
+        baseline: Baseline to subtract from returns; one of `baselines`.
+        leave_one_out: Whether to leave an episode's own return out of the mean of its group or state.
+        advantage_scale: Divisor of advantages without a critic, one of `SCALES`.
         omega: Weight of GiGPO's advantage of a step.
     """
 
@@ -97,19 +97,22 @@ class Estimator(ABC):
     omega: float = 1.0
 
     has_critic: ClassVar[bool] = False
-    """Whether it needs values. Without them a rollout is whole episodes, since nothing stands for what is cut off."""
+    """Whether the estimator needs values.
+
+    Without values a rollout is whole episodes, as there is no value to bootstrap from where an episode is cut off.
+    """
     baselines: ClassVar[tuple[str, ...]] = ("none",)
-    """Baselines that it can have."""
+    """Baselines that the estimator supports."""
 
     @property
     def described(self) -> str:
-        """Return its name and its unit."""
+        """Return the estimator's name and unit."""
         name = next(name for name, kind in ESTIMATORS.items() if kind is type(self))
         return f"{name} of {self.credit_level}s" if "credit_level" not in self.ignores else name
 
     @property
     def compares_states(self) -> bool:
-        """Whether its baseline needs the states of a rollout."""
+        """Whether the baseline needs the states of a rollout."""
         return self.baseline == "state"
 
     def n_values(self, n_tokens: int) -> int:
@@ -128,14 +131,14 @@ class Estimator(ABC):
     @property
     @abstractmethod
     def ignores(self) -> tuple[str, ...]:
-        """Arguments of an algorithm that have no effect."""
+        """Arguments of an algorithm that have no effect with this estimator."""
 
 
 class GAE(Estimator):
     """Generalized advantage estimation, of tokens or of whole actions.
 
-    Of tokens: with `gamma_token = 1` the Bellman backup with Action Decomposition (POAD); with `gamma_token = gamma`
-    NTPO, and with `bootstrap="action"` as well, ARCHER. Of whole actions: that of ordinary PPO (TWOSOME, turn-PPO).
+    Over tokens: with `gamma_token = 1` the Bellman backup with Action Decomposition (POAD); with `gamma_token = gamma`
+    NTPO, and with `bootstrap="action"` as well, ARCHER. Over whole actions: that of ordinary PPO (TWOSOME, turn-PPO).
     """
 
     has_critic = True
@@ -221,9 +224,9 @@ class ReturnToGo(Estimator):
         """Subtract the baseline of returns, and divide them by their scale.
 
         Args:
-            returns: `[n]`.
-            rollout: The rollout that they are of.
-            at: Step and environment of each return.
+            returns: Returns of the entries, `[n]`.
+            rollout: Rollout of the returns.
+            at: Indices of step and environment of each return.
         """
         groups = rollout.groups[at]
         eps = _EPS["cell"] if self.advantage_scale == "cell" else None

@@ -24,7 +24,7 @@ __all__ = [
 
 
 _LARGEST_LOG_RATIO = 80.0
-"""Beyond 88 the ratio is no float32: infinity times an advantage, or a gradient, of 0 is NaN."""
+"""Upper bound of log-ratios: beyond 88 float32 overflows, and infinity times an advantage or gradient of 0 is NaN."""
 
 
 def clipped_policy_loss(
@@ -35,14 +35,14 @@ def clipped_policy_loss(
     clip_range_high: float | None = None,
     dual_clip: float | None = None,
 ) -> Tensor:
-    """PPO's clipped surrogate, `[n]` each: -min(ratio A, clip(ratio, 1 - low, 1 + high) A).
+    """Compute PPO's clipped surrogate, `[n]`: -min(ratio A, clip(ratio, 1 - low, 1 + high) A) for each unit.
 
     Args:
-        log_prob: Of each unit, `[n]`.
-        old_log_prob: At the time of sampling, `[n]`.
-        advantages: `[n]`.
-        clip_range: low, and high unless that is given.
-        clip_range_high: high (DAPO's "clip higher", arXiv 2503.14476).
+        log_prob: Log-probability of each unit, `[n]`.
+        old_log_prob: Log-probability of each unit at sampling, `[n]`.
+        advantages: Advantage of each unit, `[n]`.
+        clip_range: Clip range low, and high unless `clip_range_high` is given.
+        clip_range_high: Clip range high (DAPO's "clip higher", arXiv 2503.14476).
         dual_clip: Upper bound c > 1 of the loss of a negative advantage, -c A (arXiv 1912.09729).
     """
     ratio = torch.exp((log_prob - old_log_prob).clamp(max=_LARGEST_LOG_RATIO))
@@ -54,28 +54,28 @@ def clipped_policy_loss(
 
 
 def cispo_loss(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, cap: float) -> Tensor:
-    """CISPO (arXiv 2506.13585), `[n]` each: -min(ratio, cap) A log pi, the weight without gradient.
+    """Compute the CISPO loss (arXiv 2506.13585), `[n]`: -min(ratio, cap) A log pi, the weight without gradient.
 
     The ratio is capped, not the gradient: every token keeps one.
 
     Args:
-        log_prob: `[n]`.
-        old_log_prob: At the time of sampling, `[n]`.
-        advantages: `[n]`.
-        cap: Largest weight, the absolute one (TRL's `epsilon_high`; SkyRL and verl write 1 + high).
+        log_prob: Log-probability of each unit, `[n]`.
+        old_log_prob: Log-probability of each unit at sampling, `[n]`.
+        advantages: Advantage of each unit, `[n]`.
+        cap: Largest weight, absolute (TRL's `epsilon_high`; SkyRL and verl write 1 + high).
     """
     weight = torch.exp(log_prob - old_log_prob).clamp(max=cap).detach()
     return -weight * advantages * log_prob
 
 
 def gspo_token_log_ratio(log_prob: Tensor, old_log_prob: Tensor, units: Tensor, n_units: int) -> Tensor:
-    """GSPO-token (arXiv 2507.18071): the mean log-ratio of the unit with the gradient of the own token, `[n]`.
+    """Compute GSPO-token's log-ratio (arXiv 2507.18071), `[n]`: mean of the unit, with the gradient of the own token.
 
-    `clipped_policy_loss` takes it in the place of `log_prob`, with an `old_log_prob` of 0.
+    `clipped_policy_loss` takes it in place of `log_prob`, with an `old_log_prob` of 0.
 
     Args:
-        log_prob: Of each token, `[n]`.
-        old_log_prob: At the time of sampling, `[n]`.
+        log_prob: Log-probability of each token, `[n]`.
+        old_log_prob: Log-probability of each token at sampling, `[n]`.
         units: Unit of each token, int64 `[n]`; every unit in `range(n_units)` has a token.
         n_units: Number of units.
     """
@@ -85,7 +85,7 @@ def gspo_token_log_ratio(log_prob: Tensor, old_log_prob: Tensor, units: Tensor, 
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_range: float | None) -> Tensor:
-    """Squared error, `[n]` each; with a clip range, the larger of the error and that of the clipped prediction."""
+    """Compute the squared error, `[n]`; with a clip range, the larger of it and the error of the clipped prediction."""
     loss = (values - returns).square()
     if clip_range is None:
         return loss
@@ -94,20 +94,20 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip
 
 
 def kl_k3(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
-    """Estimator of KL(old || new) from samples of old, `[n]`: (ratio - 1) - log ratio, never negative."""
+    """Estimate KL(old || new) from samples of old, `[n]`: (ratio - 1) - log ratio, never negative."""
     log_ratio = log_prob - old_log_prob
     return torch.expm1(log_ratio) - log_ratio
 
 
 def normalize(advantages: Tensor, min_std: float) -> Tensor:
-    """Zero mean, divided by the standard deviation or by `min_std` if that is larger.
+    """Subtract the mean, and divide by the standard deviation or by `min_std` if that is larger.
 
     Where rewards are rare most minibatches hold none; divided by their own tiny deviation, the errors of the critic
     would weigh as much as a reward. Fewer than two entries are left alone.
 
     Args:
-        advantages: `[n]`.
-        min_std: Positive, in units of reward.
+        advantages: Advantage of each unit, `[n]`.
+        min_std: Smallest divisor, positive, in units of reward.
     """
     if advantages.numel() < 2:
         return advantages
@@ -117,24 +117,24 @@ def normalize(advantages: Tensor, min_std: float) -> Tensor:
 
 
 def segment_log_softmax(logits: Tensor, segments: Tensor, n_segments: int) -> Tensor:
-    """Log-softmax inside each segment of a flat vector.
+    """Compute the log-softmax inside each segment of a flat vector.
 
     Args:
-        logits: `[n]`.
+        logits: Logits of all segments, flat `[n]`.
         segments: Segment of each entry, int64 `[n]`; every segment in `range(n_segments)` has an entry.
         n_segments: Number of segments.
 
     Returns:
-        `[n]`; exp of it sums to 1 in each segment.
+        Log-probabilities, `[n]`; their exp sums to 1 in each segment.
     """
     return logits - segment_logsumexp(logits, segments, n_segments)[segments]
 
 
 def segment_logsumexp(values: Tensor, segments: Tensor, n_segments: int) -> Tensor:
-    """Log of the sum of exp in each segment, `[n_segments]`.
+    """Compute the log of the sum of exp in each segment, `[n_segments]`.
 
     Args:
-        values: `[n]`.
+        values: Values of all segments, flat `[n]`.
         segments: Segment of each entry, int64 `[n]`; every segment in `range(n_segments)` has an entry.
         n_segments: Number of segments.
     """
@@ -145,6 +145,6 @@ def segment_logsumexp(values: Tensor, segments: Tensor, n_segments: int) -> Tens
 
 
 def segment_entropy(log_probs: Tensor, segments: Tensor, n_segments: int) -> Tensor:
-    """Entropy of each segment's distribution in nats, `[n_segments]`."""
+    """Compute the entropy of each segment's distribution in nats, `[n_segments]`."""
     finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)  # probability 0 times -inf is 0 here
     return log_probs.new_zeros(n_segments).index_add(0, segments, -log_probs.exp() * finite)

@@ -25,21 +25,24 @@ from numpy.typing import ArrayLike
 __all__ = ["ROUNDED", "CleanMismatch", "Mismatch", "Verdict", "gate", "measure"]
 
 MARGIN = 2.5
-"""Largest allowed ratio of a deviation to the clean one: about half way, on a logarithmic scale, to the sqrt(26) of
-noise of five times the clean deviation."""
+"""Largest allowed ratio of a deviation to the clean one: about half way, on a logarithmic scale, to the ratio sqrt(26)
+that noise of five times the clean deviation gives."""
 _ERRORS_OF_MEAN = 4.0
 _LEAST_STD = 1e-3
-"""Differences that are allowed in any dtype: the clipped ratio does not see them, and kernels of float32 differ too."""
+"""Deviation that is allowed in any dtype: the clipped ratio hides it, and kernels of float32 differ too."""
 _LEAST_LARGEST = 6.0
-"""Largest of a normal variable in some hundred million draws, in deviations: a small calibration does not show it."""
+"""Least bound of the largest difference, in deviations.
+
+It is the largest of a normal variable in some hundred million draws, more than a small calibration shows.
+"""
 
 
 class Mismatch(NamedTuple):
     """Differences d of a batch, sampled minus scored.
 
     Attributes:
-        n_responses: Responses with a token.
-        n_tokens: Their tokens.
+        n_responses: Number of responses with a token.
+        n_tokens: Number of their tokens.
         mean: Mean of d.
         std: Standard deviation of d.
         response_std: Standard deviation of the responses' means of d.
@@ -93,8 +96,8 @@ class CleanMismatch:
 
 
 ROUNDED = CleanMismatch(std=0.026, response_std=0.026, largest=0.4)
-"""For 16-bit models that were not measured: the largest error a token seen in bfloat16, and the error of a ratio that
-is accepted when a model is loaded, 0.5, as a difference."""
+"""Mismatch assumed for 16-bit models that were not measured: the largest error of a token seen in bfloat16, and, as a
+difference, the error of a ratio that is accepted when a model is loaded, 0.5."""
 
 
 class Verdict(NamedTuple):
@@ -123,12 +126,12 @@ def measure(sampled: ArrayLike, scored: ArrayLike, lengths: ArrayLike) -> Mismat
     """Compare log-probabilities of a batch of responses.
 
     Args:
-        sampled: Of each token at sampling, responses laid end to end, `[N]`.
-        scored: Of the same tokens by the learner, `[N]`.
-        lengths: Tokens of each response; those without a token are left out.
+        sampled: Log-probability of each token at sampling, responses laid end to end, `[N]`.
+        scored: Log-probability of each token by the learner, `[N]`.
+        lengths: Number of tokens of each response; responses without a token are left out.
 
     Raises:
-        ValueError: If the numbers of tokens differ, or there is none.
+        ValueError: If the numbers of tokens differ, or there are no tokens.
     """
     old, new, counts = np.asarray(sampled, float), np.asarray(scored, float), np.asarray(lengths, int)
     counts = counts[counts > 0]
@@ -155,7 +158,7 @@ def gate(found: Mismatch, clean: CleanMismatch) -> Verdict:
 
     Args:
         found: Mismatch of the batch.
-        clean: That of a sampler without a fault, measured on other responses.
+        clean: Mismatch of a sampler without a fault, measured on other responses.
     """
     failed = [
         (name, abs(getattr(found, name)), bound)

@@ -253,14 +253,15 @@ def gigpo(
     """Compute GiGPO (arXiv 2505.10978): Dr. GRPO plus omega times the return to go less that of the same state.
 
     Args:
-        rewards: As in the module's docstring.
-        mask: As in the module's docstring.
-        groups: As in the module's docstring.
-        state_keys: Of each row, the key of the state of each action (the text of the observation, as published).
-        turn_ids: As in the module's docstring.
+        rewards: Rewards, see the module's docstring.
+        mask: Mask of action tokens, see the module's docstring.
+        groups: Group of each episode, see the module's docstring.
+        state_keys: Keys of the states of each row's actions (the texts of the observations, as published).
+        turn_ids: Number of the action at each token, see the module's docstring.
         gamma: Discount between actions in the step part; the episode part has none.
         omega: Weight of the step part.
-        eps: Divide both parts by the deviation of their cell plus this number (the first version: 1e-6).
+        eps: Number added to the deviation of a cell before dividing by it (1e-6 in the first version); None: no
+            division.
     """
     turns = Turns.of(rewards, mask, turn_ids)
     members = turns.groups(groups)
@@ -301,15 +302,15 @@ class Turns(Generic[Array]):
     """The actions of a padded batch, row after row, in the layout `[steps, envs, tokens]` of one environment.
 
     Attributes:
-        like: The rewards as given: results have their kind, device and dtype.
-        mask: Action tokens, `[batch, positions]`.
+        like: Rewards as given: results have their kind, device and dtype.
+        mask: Whether a position holds an action token, `[batch, positions]`.
         rows: Row of each action, `[steps]`.
         steps: Position of each action in its row, `[steps]`.
-        rewards: `[steps, 1]`.
-        values: `[steps, 1, tokens]`, 0 in the padding and without a critic.
-        lengths: Tokens of each action, `[steps, 1]`.
-        ends: Last action of its row, `[steps, 1]`.
-        final_values: `[steps, 1]`.
+        rewards: Reward of each action, `[steps, 1]`.
+        values: Value before each token, `[steps, 1, tokens]`, 0 in the padding and without a critic.
+        lengths: Number of tokens of each action, `[steps, 1]`.
+        ends: Whether the action is the last of its row, `[steps, 1]`.
+        final_values: Value at the end of the row, `[steps, 1]`.
     """
 
     like: Array
@@ -387,23 +388,23 @@ class Turns(Generic[Array]):
 
     @property
     def real(self) -> Bools:
-        """Tokens that are no padding, `[steps, 1, tokens]`."""
+        """Whether a token is not padding, `[steps, 1, tokens]`."""
         real: Bools = np.arange(self.values.shape[-1]) < self.lengths[..., None]
         return real
 
     def next_values(self, anchor: str = "first") -> Floats:
-        """Value after each action: before the first or the last token of the next one, `[steps, 1]`."""
+        """Compute the value after each action: before the first or the last token of the next one, `[steps, 1]`."""
         unknown = np.zeros(1)  # the last action ends a row
         if anchor == "last":
             return next_action_values(self.values, self.lengths, unknown, self.ends, self.final_values)
         return next_state_values(self.values[..., 0], unknown, self.ends, self.final_values)
 
     def returns(self, gamma: float) -> Floats:
-        """Return to go of each action, `[steps]`."""
+        """Compute the return to go of each action, `[steps]`."""
         return returns.returns_to_go(self.rewards, self.ends, gamma=gamma)[:, 0]
 
     def totals(self) -> Floats:
-        """Undiscounted return of each row, `[batch]`."""
+        """Compute the undiscounted return of each row, `[batch]`."""
         return returns.episode_returns(self.rewards[:, 0], self.rows)
 
     def groups(self, groups: Iterable[Hashable]) -> NDArray[np.int64]:

@@ -51,17 +51,17 @@ def stream_gae(
     * `"zeroed"`: OpenRLHF sets values and rewards of observation tokens to 0 first. With exact values and gamma = 1
       the last token of an action misses (1 - lambda^q) V of the next state: biased for lambda < 1.
 
-    Defect of all: each reward is discounted by gamma^(tokens in between), so with gamma < 1 they optimise another
+    Common defect: each reward is discounted by gamma^(tokens in between), so with gamma < 1 they optimise another
     problem, in which long texts cost. They agree at gamma = lambda = 1.
 
     Args:
-        rewards: On the last token of each action.
-        values: Value before each token, those of observations included.
-        mask: Action tokens.
+        rewards: Rewards, on the last token of each action.
+        values: Value before each token, observation tokens included.
+        mask: Whether a position holds an action token.
         gamma: Discount of every token.
         gae_lambda: Lambda of every token.
-        observations: See above.
-        present: Tokens that are no padding; by default all positions. Not used by "skip".
+        observations: Treatment of observation tokens, see above.
+        present: Whether a position holds a token and no padding; by default all do. Not used by "skip".
 
     Returns:
         Advantages before whitening, 0 outside the mask.
@@ -157,9 +157,9 @@ def bilevel_by_rewards(
     at a turn is that before its last token, which holds the noise of the action. `padded.bilevel` is corrected.
 
     Args:
-        rewards: On the last token of each action.
+        rewards: Rewards, on the last token of each action.
         values: Value before each token.
-        mask: Action tokens.
+        mask: Whether a position holds an action token.
         gamma: Discount between turns.
         gae_lambda: Lambda of turns and of tokens.
         gamma_token: Discount between tokens.
@@ -198,14 +198,14 @@ def turn_index_mean(
     when to stop. `baselines.step_leave_one_out` is unbiased.
 
     Args:
-        rewards: Of each decision, `[n]`.
-        groups: Number of the group, `[n]`.
-        episodes: Number of the episode, `[n]`.
-        steps: Decisions since the start of the episode, `[n]`.
-        eps: Divide by the deviation plus this number.
+        rewards: Reward of each action, `[n]`.
+        groups: Number of the group of each action, `[n]`.
+        episodes: Number of the episode of each action, `[n]`.
+        steps: Number of steps since the start of the episode, `[n]`.
+        eps: Number added to the deviation before dividing by it; None: no division.
 
     Returns:
-        `[n]`.
+        Advantages, `[n]`.
     """
     cells = baselines.cell_numbers(zip(groups.tolist(), steps.tolist(), strict=True))
     numbers = baselines.cell_numbers(episodes.tolist())

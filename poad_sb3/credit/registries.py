@@ -58,7 +58,7 @@ def register_with_skyrl(*, single_turn: bool = False, gae_lambda_token: float = 
     (docs/guide/credit_for_other_frameworks.md).
 
     Args:
-        single_turn: Register the estimators of actions and tokens too, those with a critic included.
+        single_turn: Whether to register the estimators of actions and tokens too, those with a critic included.
         gae_lambda_token: GAE lambda inside an action; `gamma` and `gae_lambda` are those of SkyRL's configuration.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Returns without a critic, of episodes, decisions and tokens: pure functions on numpy arrays.
+"""Returns without a critic, of episodes, actions and tokens: pure functions on numpy arrays.
 
 Arrays are `[steps, envs]`; episodes follow each other in an environment. A time limit and the end of the arrays end a
 return like any other end: without a critic there is no value to bootstrap from.
@@ -23,7 +23,7 @@ def episode_numbers(episode_ends: Bools) -> NDArray[np.int64]:
         episode_ends: Whether the episode ended at this step, for any reason, `[steps, envs]`.
 
     Returns:
-        `[steps, envs]`; 0 to the number of episodes - 1, none twice.
+        Numbers, `[steps, envs]`; 0 to the number of episodes - 1, none twice.
     """
     starts = np.ones_like(episode_ends, dtype=np.int64)
     starts[1:] = episode_ends[:-1]
@@ -34,11 +34,11 @@ def episode_returns(rewards: Floats, episodes: Integers) -> Floats:
     """Sum the rewards of each episode, without a discount.
 
     Args:
-        rewards: Any shape.
+        rewards: Rewards, of any shape.
         episodes: Number of the episode of each reward, of the same shape.
 
     Returns:
-        `[n_episodes]`, float64.
+        Returns, `[n_episodes]`, float64.
     """
     return np.bincount(episodes.ravel(), weights=np.asarray(rewards, dtype=np.float64).ravel()).astype(np.float64)
 
@@ -49,10 +49,10 @@ def returns_to_go(rewards: Floats, episode_ends: Bools, *, gamma: float | Floats
     Args:
         rewards: Reward of each action, `[steps, envs]`.
         episode_ends: Whether the episode ended at this step, `[steps, envs]`.
-        gamma: Discount between actions; `[steps, envs]` where they take different times.
+        gamma: Discount between actions; an array `[steps, envs]` if actions take different times.
 
     Returns:
-        `[steps, envs]`, float64.
+        Returns to go, `[steps, envs]`, float64.
     """
     one = np.ones(rewards.shape, dtype=np.int64)
     return token_returns(rewards, one, episode_ends, gamma=gamma, gamma_token=1.0)[..., 0]
@@ -69,13 +69,13 @@ def token_returns(
 
     Args:
         rewards: Reward of the whole action, `[steps, envs]`.
-        lengths: Tokens of each action, at least 1, `[steps, envs]`.
+        lengths: Number of tokens of each action, at least 1, `[steps, envs]`.
         episode_ends: Whether the episode ended at this step, `[steps, envs]`.
-        gamma: Discount between actions; `[steps, envs]` where they take different times.
+        gamma: Discount between actions; an array `[steps, envs]` if actions take different times.
         gamma_token: Discount inside an action.
 
     Returns:
-        `[steps, envs, tokens]` with as many tokens as the longest action has, 0 in the padding, float64.
+        Returns, `[steps, envs, tokens]` with as many tokens as the longest action has, 0 in the padding, float64.
 
     Raises:
         ValueError: If an action has no token, or shapes do not fit.

@@ -1,4 +1,4 @@
-"""`BroadcastVecEnv`: environments that rank 0 steps and whose results all ranks get."""
+"""`BroadcastVecEnv`: environments that rank 0 steps, with their results broadcast to all ranks."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 
 class BroadcastVecEnv(VecEnv):
-    """The environments of rank 0, on every rank: all call the same methods, rank 0 steps, and all get what it got.
+    """The environments of rank 0, on every rank: all call the same methods, rank 0 steps, and all get its results.
 
-    On rank 0 the parts of a `PipelinedVecEnv` go on stepping while the ranks act for the others.
+    On rank 0 the parts of a `PipelinedVecEnv` continue to step while the ranks act for the others.
 
     Args:
-        venv: The environments; None on other ranks than 0.
-        ranks: The ranks.
+        venv: Environments; None on other ranks than 0.
+        ranks: Ranks of the training.
 
     Raises:
-        UnsupportedEnvError: For environments with statistics of their own (`VecNormalize`).
+        UnsupportedEnvError: If the environments have statistics of their own (`VecNormalize`).
     """
 
     def __init__(self, venv: VecEnv | None, ranks: Ranks) -> None:

@@ -12,15 +12,15 @@ from poad_sb3.distributed.ranks import Ranks
 
 
 class RankCallback(BaseCallback):
-    """Stands for the callbacks of a training on every rank: rank 0 calls them, all learn whether to go on.
+    """Stands for the callbacks of a training on every rank: rank 0 calls them, and all learn whether to continue.
 
     Callbacks evaluate and save as in one process. One that changes the model changes it on rank 0 only; the comparison
     of weights before the next rollout then ends the training.
 
     Args:
-        make: Makes the callbacks, on rank 0.
-        model: The algorithm.
-        ranks: The ranks.
+        make: Function that makes the callbacks, called on rank 0.
+        model: Algorithm of the training.
+        ranks: Ranks of the training.
     """
 
     def __init__(self, make: Callable[[], BaseCallback], model: BaseAlgorithm, ranks: Ranks) -> None:

@@ -12,7 +12,7 @@ from poad_sb3.distributed.ray_cluster import LOCAL, RayConnection, first_line
 __all__ = ["Node", "describe_nodes"]
 
 _SECONDS = 120.0
-"""Longest wait for a node's answer."""
+"""Longest wait for a node's answer, in seconds."""
 
 
 class Node(NamedTuple):
@@ -20,9 +20,9 @@ class Node(NamedTuple):
 
     Attributes:
         name: Host name and address.
-        cores: Cores.
-        gpus: GPUs.
-        sandboxes: Programs that it runs at a time.
+        cores: Number of cores.
+        gpus: Number of GPUs.
+        sandboxes: Number of programs that it runs at a time.
         python: Version of Python.
         package: Version of this package; None if it is not installed.
         layers: Active layers of the sandbox.
@@ -45,7 +45,7 @@ def describe_nodes(address: str = LOCAL) -> list[Node]:
     """Describe the living nodes of a cluster, by a task on each.
 
     Args:
-        address: See `RayConnection`.
+        address: Address of the cluster, see `RayConnection`.
 
     Raises:
         MissingExtraError: If Ray is not installed.

@@ -35,7 +35,7 @@ class Reset(NamedTuple):
     """Reset of an environment.
 
     Attributes:
-        seed: Seed, or None.
+        seed: Seed of the reset, or None.
         options: Options of `gym.Env.reset`.
     """
 
@@ -47,7 +47,7 @@ class Step(NamedTuple):
     """Step of an environment.
 
     Attributes:
-        action: Token ids, `[max_length]`.
+        action: Action as token ids, `[max_length]`.
     """
 
     action: NDArray[np.int64]
@@ -57,9 +57,9 @@ class Invoke(NamedTuple):
     """Call of a method of SB3's `VecEnv` on the vector of an environment.
 
     Attributes:
-        method: `get_attr`, `set_attr`, `env_method`, `env_is_wrapped` or `get_images`.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
+        method: Name of the method: `get_attr`, `set_attr`, `env_method`, `env_is_wrapped` or `get_images`.
+        args: Arguments of the method.
+        kwargs: Keyword arguments of the method.
     """
 
     method: str
@@ -68,7 +68,7 @@ class Invoke(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """Whether the environment may be another one afterwards."""
+        """Whether the call may change the environment."""
         return self.method == "set_attr" or (self.method == "env_method" and self.args[0] != "get_state")
 
 
@@ -79,9 +79,9 @@ class Stepped(NamedTuple):
     """Result of a step or a reset, as SB3's vectors return it for one environment.
 
     Attributes:
-        observation: `[1, ...]`, of each key of a Dict.
-        reward: Float32, `[1]`; 0 after a reset.
-        done: `[1]`.
+        observation: Observation, `[1, ...]`; a mapping of such arrays for a Dict space.
+        reward: Reward, float32, `[1]`; 0 after a reset.
+        done: Whether the episode ended, `[1]`.
         info: Info of the step; empty after a reset.
         reset_info: Info of the reset, also of that after the end of an episode; None if there was none.
     """
@@ -98,10 +98,10 @@ class Description(NamedTuple):
 
     Attributes:
         host: Name of the machine.
-        pid: Process.
-        observation_space: Of the first environment.
-        action_space: Of the first environment.
-        metadata: Of the first environment.
+        pid: Id of the process.
+        observation_space: Observation space of the first environment.
+        action_space: Action space of the first environment.
+        metadata: Metadata of the first environment.
         steps_elsewhere: Whether the steps of all environments are made by other processes.
         states: State of each environment, pickled; None without `get_state`.
     """
@@ -117,13 +117,13 @@ class Description(NamedTuple):
 
 @dataclass
 class History:
-    """All that is needed to make an environment again as it was.
+    """Record for restoring an environment in its present state.
 
     Attributes:
-        state: Its last state, pickled; None for an environment without `get_state`.
+        state: Last state of the environment, pickled; None without `get_state`.
         operations: Completed operations since its construction, pickled and compressed; with a state only calls of
             `set_attr` and `env_method`, whose effects it need not hold.
-        last: Observation, reward and end of the last of them that was a step or a reset.
+        last: Observation, reward and end of the last operation that was a step or a reset.
     """
 
     state: bytes | None = None
@@ -134,9 +134,9 @@ class History:
         """Record a completed operation.
 
         Args:
-            operation: The operation.
-            value: Its result.
-            state: State of the environment after it.
+            operation: Operation that was completed.
+            value: Result of the operation.
+            state: State of the environment after the operation, pickled; None without `get_state`.
         """
         if isinstance(operation, Invoke) and not operation.changes:
             return
@@ -148,7 +148,7 @@ class History:
 
 
 class EnvHost:
-    """Several environments, each in a vector of its own with SB3's Monitor."""
+    """Several environments, each in its own vector with SB3's Monitor."""
 
     def __init__(self) -> None:
         self._envs: list[DummyVecEnv] = []
@@ -157,7 +157,7 @@ class EnvHost:
         self._steps_elsewhere = False
 
     def make(self, path: Sequence[str], packed: bytes, n_envs: int) -> bytes:
-        """Make the environments, and return their `Description`, pickled.
+        """Create the environments, and return their `Description`, pickled.
 
         Args:
             path: Folders to find modules in, after those of this process.
@@ -211,13 +211,13 @@ class EnvHost:
         return _dumps(answers)
 
     def restore(self, packed: bytes) -> None:
-        """Put fresh environments where lost ones were.
+        """Restore lost environments.
 
         Args:
-            packed: `History` of each, pickled.
+            packed: `History` of each environment, pickled.
 
         Raises:
-            WorkerError: If an environment does not take its state, or comes to another result by the same operations.
+            WorkerError: If an environment refuses its state, or the same operations give another result.
         """
         histories: list[History] = pickle.loads(packed)
         for place, history in enumerate(histories):
@@ -295,7 +295,7 @@ def _state(env: DummyVecEnv) -> bytes | None:
 
 
 def _equal(replayed: tuple[Any, ...] | None, seen: tuple[Any, ...] | None) -> bool:
-    """Whether two results have equal observations, rewards and ends."""
+    """Return whether two results have equal observations, rewards and ends."""
     try:
         np.testing.assert_equal(replayed, seen)
     except AssertionError:

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from poad_sb3.distributed.ranks import Ranks
 
 _Gradient = list[Tensor | None]
-"""Of each parameter; None where no pass has reached it."""
+"""Gradient of each parameter; None where no pass has reached it."""
 
 
 class GradientTree:
@@ -25,9 +25,9 @@ class GradientTree:
     Call `begin` with the number of a micro-batch before its backward passes, numbers ascending, and `finish` after all.
 
     Args:
-        parameters: Their `.grad` is that of the passes since `begin`, and in the end the sum.
-        n_parts: Micro-batches of a minibatch, a power of two and a multiple of the number of ranks.
-        ranks: The ranks.
+        parameters: Parameters; their `.grad` holds the gradient of the passes since `begin`, and in the end the sum.
+        n_parts: Number of micro-batches of a minibatch, a power of two and a multiple of the number of ranks.
+        ranks: Ranks of the training.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], n_parts: int, ranks: Ranks) -> None:
@@ -38,7 +38,7 @@ class GradientTree:
         self._branches: list[tuple[int, int, _Gradient]] = []
 
     def begin(self, part: int | None) -> None:
-        """Take the passes that follow as those of a micro-batch."""
+        """Assign the passes that follow to a micro-batch."""
         if part != self._part and not self._is_summed:
             self._take()
             self._part = part

@@ -26,7 +26,7 @@ __all__ = ["LOST_RANK", "launch"]
 LOST_RANK = 5
 """Exit code of a rank that has lost another one."""
 _TAIL = 5
-"""Lines of its output that are shown of a rank that failed."""
+"""Number of lines shown of the output of a rank that failed."""
 _STOPPED = (signal.SIGTERM, -signal.SIGTERM)
 """Exit codes of ranks that the agent stops when another one ends; the positive one is by Ray's handler."""
 _HOST = "127.0.0.1"
@@ -40,7 +40,7 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
 
     Args:
         n_procs: Number of ranks.
-        arguments: Of the command.
+        arguments: Arguments of the command.
 
     Raises:
         LostRankError: If a rank was killed, or reached no exchange in time.

@@ -18,7 +18,7 @@ __all__ = ["bases", "make_folder", "remove_folder", "remove_leftovers"]
 
 _LOCK = ".lock"
 _held: dict[Path, int] = {}
-"""Open locks of this process's folders."""
+"""Open locks of this process's folders, by folder."""
 
 
 def bases() -> list[str]:

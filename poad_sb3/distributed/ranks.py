@@ -27,24 +27,24 @@ __all__ = ["Ranks", "current_ranks", "end_ranks", "start_ranks"]
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=2)
-"""For a rank to reach an exchange; torch's own default is 30 minutes."""
+"""Longest wait for a rank to reach an exchange; torch's own default is 30 minutes."""
 MEETING = timedelta(hours=1)
-"""For all ranks to have read the model: the disks of nodes differ."""
+"""Longest wait for all ranks to read the model: the disks of nodes differ."""
 _BEAT = 5.0
 """Seconds between two signs of life of rank 0."""
 _PIECE = 4 << 20
-"""Bytes of one value in the store: torch's refuses more than 8 MiB, and closes the connection."""
+"""Maximum size of a value in the store, in bytes: torch's refuses more than 8 MiB, and closes the connection."""
 
 
 class Ranks:
-    """One process of a training, and its way to the others; by default the only one.
+    """One process of a training, with its connection to the others; by default the only one.
 
     Args:
         rank: Number of this process.
         size: Number of processes, a power of two.
         store: Key-value store of all processes.
-        group: Their process group for data on the host.
-        timeout: For a rank to reach an exchange.
+        group: Process group of all processes for data on the host.
+        timeout: Longest wait for a rank to reach an exchange.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def data_parallel(self) -> Iterator[None]:
-        """Context of a training: passes are split. Elsewhere every rank makes its own, as `predict` does."""
+        """Split passes among the ranks in this context, a training; elsewhere each makes its own, as in `predict`."""
         before, self._is_data_parallel = self._is_data_parallel, True
         try:
             yield
@@ -103,7 +103,7 @@ class Ranks:
         return micro_batch * self.size // n_micro_batches
 
     def owns(self, micro_batch: int, n_micro_batches: int) -> bool:
-        """Whether this rank computes a micro-batch."""
+        """Return whether this rank computes a micro-batch."""
         return not self.is_data_parallel or self.owner(micro_batch, n_micro_batches) == self.rank
 
     # ------------------------------------------------------------------ exchange
@@ -135,14 +135,14 @@ class Ranks:
         return [one.to(own.device) for one in gathered]
 
     def require_equal(self, what: str, own: str) -> None:
-        """Compare a text that is to be the same on all ranks.
+        """Check that a text is the same on all ranks.
 
         Args:
-            what: Name of it, for the error.
-            own: Of this rank.
+            what: Name of the text, for the error.
+            own: Text of this rank.
 
         Raises:
-            RankError: If ranks differ.
+            RankError: If the texts differ.
         """
         if self.size == 1:
             return
@@ -163,10 +163,10 @@ class Ranks:
         return gathered
 
     def meet(self) -> None:
-        """Wait for all ranks, after work that may take each its own time, for `MEETING`; exchanges have a time-out.
+        """Wait up to `MEETING` for all ranks, after work that may take each another time; exchanges have a time-out.
 
         Raises:
-            LostRankError: If one does not.
+            LostRankError: If a rank does not come.
         """
         if self.size == 1 or self._rank_zero_only:
             return
@@ -193,11 +193,11 @@ class Ranks:
     def on_rank_zero(self, name: str, run: Callable[[], T]) -> T:
         """Run a function on rank 0 and broadcast its result, while the other ranks wait.
 
-        It may take long: rank 0 gives a sign of life every few seconds. In it, rank 0 works alone.
+        The work may take long: rank 0 gives a sign of life every few seconds. Meanwhile rank 0 works alone.
 
         Args:
-            name: Of the work. Ranks that call for different work do not run the same program.
-            run: Does it. What it returns must be picklable.
+            name: Name of the work. Ranks that call for different work do not run the same program.
+            run: Function that does the work. Its result must be picklable.
 
         Raises:
             LostRankError: On other ranks than 0, if the function raises on rank 0, or rank 0 is lost.
@@ -301,7 +301,7 @@ class Ranks:
                 time.sleep(2 * _BEAT)
 
     def end(self) -> None:
-        """Give no more signs of life."""
+        """Stop the signs of life."""
         self._stop.set()
 
 
@@ -320,8 +320,8 @@ def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
     Call it before the algorithm is made. Every rank then runs the same script.
 
     Args:
-        n_procs: Their number, a power of two. Launchers may start fewer without an error.
-        timeout: For a rank to reach an exchange.
+        n_procs: Number of processes, a power of two. Launchers may start fewer without an error.
+        timeout: Longest wait for a rank to reach an exchange.
 
     Raises:
         RankError: If the launcher started another number, or it is no power of two.
@@ -378,7 +378,7 @@ def end_ranks() -> None:
 
 @contextlib.contextmanager
 def _explained(ranks: Ranks) -> Iterator[None]:
-    """Say in an error of an exchange that another rank is the cause; gloo's own names no rank."""
+    """Add to an error of an exchange that another rank is the cause; gloo's own names no rank."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Connections to Ray: a cluster of this machine that ends without a trace, or one that is there already."""
+"""Connections to Ray: a cluster of this machine that ends without a trace, or an existing cluster."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["RayConnection", "local_settings"]
 
 LOCAL = "local"
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Ray listens on 127.0.0.1 only where it is 0 before `import ray`; measured with 2.60."""
+"""Variable that must be 0 before `import ray` for Ray to listen on 127.0.0.1 only; measured with 2.60."""
 _PREFIX = "le-ray-"
 _LONGEST_FOLDER = 45
-"""Characters of Ray's folder: its sockets lie in it, and the path of a socket has at most 107 bytes."""
+"""Maximum length of Ray's folder: its sockets lie in it, and the path of a socket has at most 107 bytes."""
 _CONNECT_SECONDS = 20.0
 _OBJECT_STORE_BYTES = 100 << 20
 _SECONDS_TO_FREE = 10.0
 _MAX_REBUILDS = 3
-"""Times that an actor is made again without an answer in between."""
+"""Maximum number of times that an actor is made again without an answer in between."""
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class RayConnection:
         address: `"local"`, `"auto"` or the address of a cluster.
 
     Attributes:
-        is_local: Whether it is to a cluster of this process alone.
+        is_local: Whether the cluster belongs to this process alone.
 
     Raises:
         MissingExtraError: If Ray is not installed.
@@ -59,9 +59,9 @@ class RayConnection:
     _folder: Path | None = None
     """Folder of the local cluster of this process."""
     _n_open = 0
-    """Open connections to it."""
+    """Number of open connections to the local cluster."""
     _token = ""
-    """Of all local clusters of this process: Ray keeps the first one that a process has used."""
+    """Token of all local clusters of this process: Ray keeps the first one that a process has used."""
     _before: Mapping[str, str | None] = {}
     """Variables of the user that the local cluster has replaced."""
 
@@ -95,8 +95,8 @@ def local_settings(folder: Path, n_cpus: int) -> dict[str, Any]:
     """Return the arguments of `ray.init` for a cluster of this machine.
 
     Args:
-        folder: For its logs and sockets.
-        n_cpus: Cores; as many sandboxes run at a time.
+        folder: Folder for its logs and sockets.
+        n_cpus: Number of cores; as many sandboxes run at a time.
     """
     return {
         "address": LOCAL,
@@ -198,7 +198,7 @@ def free_room(demand: Mapping[str, float], n_actors: int) -> int:
 
     Args:
         demand: Amount of each resource that one actor takes.
-        n_actors: Number of actors that are wanted: for so many it waits some seconds, as ended actors give back theirs.
+        n_actors: Number of actors wanted. While fewer have room it waits up to 10 s, as ended actors free theirs.
     """
     import ray
 
@@ -218,13 +218,13 @@ def check_room(
 
     Args:
         n_actors: Number of actors.
-        n_room: See `room`.
+        n_room: Number of actors that there is room for, see `room`.
         demand: Amount of each resource that one actor takes.
         kind: Name of the actors in the error.
-        option: Option that sets their number.
+        option: Option that sets the number of actors.
 
     Raises:
-        WorkerError: If there are more.
+        WorkerError: If there is room for fewer.
     """
     if n_room < n_actors:
         each = ", ".join(f"{amount:g} {name}" for name, amount in demand.items() if amount)
@@ -238,9 +238,9 @@ def launch_actor(kind: type, demand: Mapping[str, float], env_vars: Mapping[str,
     """Start an actor that Ray neither restarts nor asks twice: a restarted one would be without its state.
 
     Args:
-        kind: Class, made without arguments.
+        kind: Class of the actor, made without arguments.
         demand: Amount of each resource that the actor takes.
-        env_vars: Environment variables of its process.
+        env_vars: Environment variables of the actor's process.
     """
     import ray
 
@@ -277,11 +277,11 @@ def cause_of_loss(error: Exception) -> str:
 def get(answer: Any, seconds: float) -> Any:
     """Wait for the answer of an actor.
 
-    An exception that the actor has raised is raised as it was.
+    An exception raised by the actor is raised unchanged.
 
     Args:
-        answer: Reference to it.
-        seconds: Longest wait.
+        answer: Reference to the answer.
+        seconds: Longest wait, in seconds.
 
     Raises:
         ray.exceptions.RayError: If the actor is lost, or does not answer in time.
@@ -297,9 +297,9 @@ def get(answer: Any, seconds: float) -> Any:
 
 
 def original(error: BaseException) -> Exception | None:
-    """Return the exception that an actor has raised, of the error that Ray makes of it; None for a lost actor.
+    """Return the exception that an actor raised, from Ray's error; None for a lost actor.
 
-    Of an exception that cannot be pickled, or not be loaded again, Ray keeps the text alone.
+    Ray keeps only the text of an exception that cannot be pickled or loaded again.
     """
     import ray
 
@@ -313,13 +313,13 @@ def original(error: BaseException) -> Exception | None:
 
 
 def note_loss(handle: Any, name: str, n_losses: int, error: Exception) -> None:
-    """Kill what is left of an actor, and log its loss.
+    """Kill the rest of an actor, and log its loss.
 
     Args:
-        handle: Of the actor.
-        name: Of the actor, with its process and machine.
-        n_losses: Times that it was lost without an answer in between, this one included.
-        error: Ray's error.
+        handle: Handle of the actor.
+        name: Name of the actor, with its process and machine.
+        n_losses: Number of times that it was lost without an answer in between, this one included.
+        error: Error that Ray raised.
 
     Raises:
         WorkerError: If it was lost too often.
@@ -340,7 +340,7 @@ def find_modules(path: Sequence[str]) -> None:
     """Let an actor find modules in the folders of another process, after those of its own.
 
     Args:
-        path: See `module_path`.
+        path: Folders to search, see `module_path`.
     """
     sys.path += [folder for folder in path if folder not in sys.path]
 

@@ -34,14 +34,14 @@ class RayExecutor(Executor):
 
     Args:
         n_workers: Number of workers.
-        address: See `RayConnection`.
-        initializer: Called first in every worker.
-        initargs: Its arguments.
+        address: Address of the cluster, see `RayConnection`.
+        initializer: Function called first in every worker.
+        initargs: Arguments of the initializer.
 
     Raises:
         MissingExtraError: If Ray is not installed.
         WorkerError: If there is no cluster at the address, it is too small, or a worker does not start.
-        Exception: That the initializer raises.
+        Exception: If the initializer raises it.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ __all__ = ["RayVecEnv", "make_ray_envs"]
 _NOW = -1
 """Key of a call whose answer is awaited at once."""
 _SECONDS_TO_CLOSE = 10.0
-"""For an actor to close its environments; then it is killed."""
+"""Longest wait for an actor to close its environments, in seconds; then it is killed."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,19 +62,20 @@ def make_ray_envs(
 ) -> RayVecEnv:
     """Make environments of one kind in Ray actors, with SB3's Monitor around each.
 
-    Results are those of `make_envs`, bit for bit, for any number of actors. A lost actor is made again where it was:
+    Results are those of `make_envs`, bit for bit, for any number of actors. A lost actor is restored in its last state:
     by the states of its environments, or without `get_state` by the seeds and actions since their construction.
 
     Args:
-        env: Id, or a function that makes an environment.
+        env: Id of an environment, or a function that makes one.
         env_kwargs: Arguments of `gym.make`, or of the function.
         n_envs: Number of environments.
         n_actors: Number of actors; None for one on each core of the cluster, at most `n_envs`.
-        n_parts: Parts that take turns with the model; None for two where steps are made elsewhere (DataSciCoding) and
-            there are several, else one.
+        n_parts: Number of parts that take turns with the model; None for two where steps are made elsewhere
+            (DataSciCoding) and there are several, else one.
         address: `"local"` for a cluster of this process, `"auto"` or the address of another.
-        step_seconds: Longest wait for an actor to make one step of its environments; then it counts as lost.
-        start_seconds: Longest wait for an actor to start and to make its environments.
+        step_seconds: Longest wait for an actor to make one step of its environments, in seconds; then it counts as
+            lost.
+        start_seconds: Longest wait for an actor to start and to make its environments, in seconds.
         demand: Resources that an actor takes; None for a core, or one `sandbox` where steps are made elsewhere.
 
     Raises:
@@ -139,7 +140,7 @@ class RayVecEnv(PipelinedVecEnv):
     the actors: a part may span several, and an actor may hold environments of several parts.
 
     Args:
-        parts: From `make_ray_envs`, wrapped or not.
+        parts: Parts made by `make_ray_envs`, wrapped or not.
     """
 
     _stepper_class = _Turn
@@ -210,8 +211,8 @@ class _Call:
     """Operations of an actor that are not answered yet.
 
     Attributes:
-        operations: Place in the actor and operation of each environment.
-        packed: The same, pickled.
+        operations: Pairs of a place in the actor and the operation of the environment there.
+        packed: Same pairs, pickled.
         answer: Reference to the answer; None until a request for it is sent.
     """
 
@@ -222,17 +223,17 @@ class _Call:
 
 @dataclass
 class _Actor:
-    """An actor, and all that is needed to make it again.
+    """An actor, with the record for restoring it.
 
     Attributes:
-        number: Its number.
-        span: Its environments.
-        histories: Of each environment.
-        handle: Ray's handle.
-        starting: Reference to its description.
+        number: Number of the actor.
+        span: Numbers of its environments.
+        histories: History of each environment.
+        handle: Handle of the actor in Ray.
+        starting: Reference to the description of the actor.
         about: Process and machine, for messages.
         calls: Calls without an answer, in their order; by the first environment of their part, or `_NOW`.
-        n_losses: Losses since its last answer.
+        n_losses: Number of losses since its last answer.
     """
 
     number: int
@@ -317,7 +318,7 @@ class _Actors:
                 self._send(actor, actor.calls[key])
 
     def _send(self, actor: _Actor, call: _Call) -> None:
-        """Let an actor work on a call.
+        """Send a call to an actor.
 
         Steps that are made elsewhere are only begun: an actor that waited for them could not begin those of another
         part.
@@ -351,7 +352,7 @@ class _Actors:
             call.answer = actor.handle.run.remote(call.packed)
 
     def _answer(self, actor: _Actor, key: int) -> dict[int, Any]:
-        """Wait for an actor's answer to a call; a lost actor is made again, and then asked again."""
+        """Wait for an actor's answer to a call; a lost actor is restored and asked again."""
         import ray
 
         call = actor.calls[key]
@@ -376,7 +377,7 @@ class _Actors:
     # ------------------------------------------------------------------ life of an actor
 
     def _launch(self, actor: _Actor) -> None:
-        """Create an actor, and let it make its environments."""
+        """Create an actor, and start making its environments."""
         actor.handle = launch_actor(EnvHost, self._demand, {"PYTHONHASHSEED": "0"})
         actor.starting = actor.handle.make.remote(module_path(), self._packed, len(actor.span))
 
@@ -411,7 +412,7 @@ class _Actors:
         return description
 
     def _rebuild(self, actor: _Actor, error: Exception) -> None:
-        """Make a lost actor again, with its environments as they were, and send it the calls without an answer."""
+        """Restore a lost actor with its environments as they were, and send it the calls without an answer."""
         import ray
 
         n_operations = sum(len(history.operations) for history in actor.histories)
@@ -430,7 +431,7 @@ class _Actors:
             self._send(actor, call)
 
     def _note_loss(self, actor: _Actor, error: Exception) -> None:
-        """Kill what is left of an actor; raise `WorkerError` if it was lost too often, or there is no room for it."""
+        """Kill the rest of an actor; raise `WorkerError` if it was lost too often, or there is no room for it."""
         actor.n_losses += 1
         name = f"actor {actor.number} (environments {actor.span.start} to {actor.span.stop - 1}, last as {actor.about})"
         note_loss(actor.handle, name, actor.n_losses, error)
@@ -473,7 +474,7 @@ def _maker(
 
 
 def _steps_elsewhere(env: str | Callable[[], gym.Env[Any, Any]]) -> bool:
-    """Whether the class of an environment declares that other processes make its steps."""
+    """Return whether the class of an environment declares that other processes make its steps."""
     made: Any = env
     if isinstance(env, str):
         try:

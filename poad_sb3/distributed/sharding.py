@@ -1,4 +1,4 @@
-"""Weights that are sharded over the ranks (FSDP2), and their whole tensors for checkpoints."""
+"""Sharding of weights over the ranks (FSDP2), and whole tensors for checkpoints."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def shard(root: nn.Module, layers: Iterable[nn.Module], device: torch.device | s
     Gradients of the ranks are added up (FSDP2's own default is their mean): every rank has its part of one loss.
 
     Args:
-        root: Every pass enters through its `forward`.
-        layers: Modules in it whose weights are gathered together.
-        device: Where the parts go; the root may be in the memory of the host before.
+        root: Module whose `forward` every pass enters through.
+        layers: Modules of the root whose weights are gathered one module at a time.
+        device: Device of the parts; the root may be in the memory of the host before.
     """
     mesh = init_device_mesh(torch.device(device).type, (dist.get_world_size(),))
     for layer in layers:
@@ -39,8 +39,9 @@ def whole(state: Any, *, keep: bool = True) -> Any:
     """Return nested state with sharded tensors as whole ones on the host, or as None; every rank has to call it.
 
     Args:
-        state: Of modules and optimizers.
-        keep: False for ranks that only take part: whole weights and moments are three times the model.
+        state: State of modules and optimizers.
+        keep: Whether to keep the result; False for ranks that only take part, as whole weights and moments are three
+            times the model.
     """
     if isinstance(state, DTensor):
         tensor = state.full_tensor()
@@ -51,7 +52,7 @@ def whole(state: Any, *, keep: bool = True) -> Any:
 
 
 def like(tensor: Tensor, own: Tensor) -> Tensor:
-    """Return a whole tensor in the form of another of its shape: this rank's part of it, if that one is sharded."""
+    """Return a whole tensor in the form of another of its shape: only this rank's part if that one is sharded."""
     if not isinstance(own, DTensor) or isinstance(tensor, DTensor) or tensor.shape != own.shape:
         return tensor
     return distribute_tensor(tensor.to(own.device, own.dtype), own.device_mesh, own.placements, src_data_rank=None)

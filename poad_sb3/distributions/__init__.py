@@ -1,4 +1,4 @@
-"""Distributions over actions in tokens: for each kind of action space one object that samples and scores."""
+"""Action distributions over tokens: for each kind of action space one object that samples and scores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDistribution:
-    """Make the distribution of `action_sampling`; `"auto"` is the trie."""
+    """Create the distribution of `action_sampling`; `"auto"` is the trie."""
     if sampling.action_sampling == ActionSampling.FREE:
         if sampling.generation_endpoint is not None:
             return EndpointDistribution(lm, sampling)

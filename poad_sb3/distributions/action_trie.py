@@ -46,9 +46,9 @@ class ActionTrie(NamedTuple):
 
     Attributes:
         sequences: Token ids of each action, its end token included.
-        decisions: The decisions on each action's path.
-        edges: For each decision of each action, its place in the flat vector of all decision nodes' children.
-        nodes: For each decision of each action, the number of its node among the decision nodes.
+        decisions: Decisions on the path of each action.
+        edges: Place of each decision of each action in the flat vector of all decision nodes' children.
+        nodes: Number of the node of each decision of each action, among the decision nodes.
         branches: Children of each decision node, by the tokens that lead there.
     """
 
@@ -60,15 +60,15 @@ class ActionTrie(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """How probabilities of whole actions are made of the model's token probabilities (TWOSOME).
+    """Mixture of whole actions (TWOSOME): their probabilities, made of the model's token probabilities.
 
     mu(a) = softmax over a of s(a), s(a) = sum_j log p(w_j | o, w_<j) / N(a). Along the trie it has token conditionals:
     mu(w | prefix) = sum of mu over the actions below prefix w, divided by that below the prefix.
 
     Attributes:
-        token_edges: For each action, places of its tokens in the flat vector of all nodes' children.
-        divisors: N(a).
-        below: For each child of each decision node, the actions below it.
+        token_edges: Places of the tokens of each action in the flat vector of all nodes' children.
+        divisors: Divisor N(a) of each action.
+        below: Actions below each child of each decision node.
         counts: Number of children of each decision node.
     """
 
@@ -107,11 +107,11 @@ def build_trie(sequences: tuple[TokenIds, ...]) -> ActionTrie:
 
 
 def build_mixture(trie: ActionTrie, divisors: Sequence[float]) -> tuple[dict[TokenIds, TokenIds], Mixture]:
-    """Return the children of all nodes of a trie, and how a softmax over whole actions is made of them.
+    """Return the children of all nodes of a trie, and the mixture that makes a softmax over whole actions of them.
 
     Args:
-        trie: Of the actions.
-        divisors: N(a) of each action, positive.
+        trie: Trie of the actions.
+        divisors: Divisor N(a) of each action, positive.
 
     Returns:
         Children of each node, forced ones too, by the tokens that lead there; and the mixture.
@@ -135,7 +135,7 @@ def build_mixture(trie: ActionTrie, divisors: Sequence[float]) -> tuple[dict[Tok
 
 
 def path_log_probs(trie: ActionTrie, edge_log_probs: NDArray[np.floating], action: int) -> NDArray[np.float32]:
-    """Log-probability of each token of one action, `[n_tokens]`; 0 at forced tokens."""
+    """Return the log-probability of each token of one action, `[n_tokens]`; 0 at forced tokens."""
     log_probs = np.zeros(len(trie.sequences[action]), dtype=np.float32)
     for decision, edge in zip(trie.decisions[action], trie.edges[action], strict=True):
         log_probs[decision.position] = edge_log_probs[edge]
@@ -143,13 +143,13 @@ def path_log_probs(trie: ActionTrie, edge_log_probs: NDArray[np.floating], actio
 
 
 def action_log_probs(trie: ActionTrie, edge_log_probs: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Log-probability of every action, `[n_actions]`, float64; the probabilities sum to 1."""
+    """Compute the log-probability of every action, `[n_actions]`, float64; the probabilities sum to 1."""
     wide = np.asarray(edge_log_probs, dtype=np.float64)
     return np.array([wide[list(edges)].sum() for edges in trie.edges])
 
 
 def sample_index(log_probs: NDArray[np.float64], rng: np.random.Generator) -> int:
-    """Index drawn with probability exp(log_probs), by inverting the cumulative distribution.
+    """Draw an index with probability exp(log_probs), by inverting the cumulative distribution.
 
     Raises:
         FloatingPointError: If the probabilities are not finite.

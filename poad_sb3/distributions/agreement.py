@@ -1,4 +1,4 @@
-"""How well a model's update reproduces its own sampling, measured on a few tokens.
+"""Measure on a few tokens how well a model's update reproduces its own sampling.
 
 Some architectures differ without an error: they route a token by its batch, choose the attended positions by an index,
 or share layers that an adapter changes. Three figures show whether that matters: the error of the first ratio of an
@@ -49,16 +49,17 @@ Sampled = tuple[TokenPath, NDArray[np.float32]]
 """A sampled action, and the log-probabilities of its decisions as the rollout stores them."""
 
 RATIO_TOLERANCE, ROUNDED_TOLERANCE = 1e-4, 0.5
-"""Of the first ratio of an update: in float32, and in 16 bits or less, where batches of another shape round apart."""
+"""Tolerance of the first ratio of an update: in float32, and in 16 bits or less, where batch shapes round apart."""
 EXPORT_TOLERANCE = 1e-3
-"""Of log-probabilities of a merged model in float32: adapter and base are summed in another order in every layer."""
+"""Tolerance of log-probabilities of a merged model in float32: in every layer adapter and base are summed in another
+order."""
 
 _WRITTEN = 4
-"""Tokens of a free action of the probe."""
+"""Number of tokens of a free action of the probe."""
 
 
 class Agreement(NamedTuple):
-    """Errors of a model.
+    """Errors of a model against its own sampling and forward pass.
 
     Attributes:
         ratio: Largest |ratio - 1| before any step, of actions along a trie and of free ones.
@@ -69,7 +70,7 @@ class Agreement(NamedTuple):
     log_prob: float
 
     def agrees(self, is_full_precision: bool) -> bool:
-        """Whether both are within rounding error.
+        """Return whether both errors are within rounding.
 
         Args:
             is_full_precision: Whether the base is float32 and not quantised.
@@ -83,11 +84,11 @@ def require_agreement(lm: LanguageModel, check: Check) -> None:
     Packed rows, batches and caches are given up first, where plain passes agree.
 
     Args:
-        lm: The model, as loaded.
-        check: Response to one that does not agree.
+        lm: Language model, as loaded.
+        check: Response to a model that does not agree.
 
     Raises:
-        ModelError: If it does not agree, unless `check` is `"warn"`.
+        ModelError: If the model does not agree, unless `check` is `"warn"`.
     """
     found = _settled(lm)
     if not found.agrees(lm.is_full_precision):
@@ -102,7 +103,7 @@ def require_agreement(lm: LanguageModel, check: Check) -> None:
 
 
 def _settled(lm: LanguageModel) -> Agreement:
-    """Figures of a model, by plain passes if it does not agree otherwise."""
+    """Measure a model, by plain passes if it does not agree otherwise."""
     found = measure(lm)
     if found.agrees(lm.is_full_precision) or lm.plain_passes:
         return found
@@ -111,33 +112,34 @@ def _settled(lm: LanguageModel) -> Agreement:
 
 
 def measure(lm: LanguageModel) -> Agreement:
-    """Measure a model, its adapter changed as training might change it, and put back."""
+    """Measure a model with its adapter changed as training might change it; the adapter is restored."""
     with perturbed(lm.network):
         return Agreement(_ratio_error(lm), _log_prob_error(lm))
 
 
 def export_error(lm: LanguageModel, exported: Any) -> float:
-    """Largest difference of a log-probability between a model with its adapter and one with it merged.
+    """Return the largest difference of a log-probability between a model with its adapter and one with it merged.
 
     Args:
-        lm: The model with its adapter, as it is.
-        exported: The other; it may be elsewhere.
+        lm: Language model with its adapter, unmerged.
+        exported: Model with the adapter merged; it may be on another device.
     """
     return max(_difference(_own(exported, prompt), _own(lm.base, prompt)) for prompt in _prompts(lm)[0])
 
 
 @dataclass(frozen=True)
 class ModelReport:
-    """Figures of one model.
+    """Results of the examination of one model.
 
     Attributes:
-        architecture: `model_type` of its config.
-        ratio: See `Agreement`; after packed rows, batches and caches were given up, if that was necessary.
-        log_prob: Likewise.
+        architecture: Name of the architecture, `model_type` of its config.
+        ratio: Error of the first ratio, see `Agreement`; after packed rows, batches and caches were given up, if
+            necessary.
+        log_prob: Error of log-probabilities, see `Agreement`, under the same passes.
         export: Largest difference of a log-probability with the adapter merged; None if it cannot be merged.
-        export_problem: Why not.
-        passes: How it goes through the model: `"trees"`, `"rows"` or `"one by one"`, and whether with a cache.
-        verdict: `"agrees"`, `"export differs"` or `"refused"`.
+        export_problem: Reason why the adapter cannot be merged; empty if it can.
+        passes: Kind of forward passes: `"trees"`, `"rows"` or `"one by one"`, and whether with a cache.
+        verdict: Verdict: `"agrees"`, `"export differs"` or `"refused"`.
     """
 
     architecture: str
@@ -157,10 +159,10 @@ def examine_model(model: str | ModelFactory) -> ModelReport:
     """Load a model with the default adapter, and measure it.
 
     Args:
-        model: As `policy_kwargs["model"]`.
+        model: Name of the model or function that makes it, as in `policy_kwargs["model"]`.
 
     Raises:
-        ModelError: If it cannot be loaded or run.
+        ModelError: If the model cannot be loaded or run.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # its figures are in the report
@@ -202,7 +204,7 @@ def perturbed(network: Any) -> Iterator[None]:
 
 
 def _ratio_error(lm: LanguageModel) -> float:
-    """Largest error of the first ratio: sampled by the passes of a rollout, scored by those of an update."""
+    """Return the largest error of the first ratio: sampled by the passes of a rollout, scored by those of an update."""
     prompts, pool = _prompts(lm)
     worst = 0.0
     for sampled in (_along_trie(lm, prompts, _trie(pool, lm.end_token)), _free(lm, prompts)):
@@ -216,7 +218,7 @@ def _ratio_error(lm: LanguageModel) -> float:
 
 @torch.no_grad()
 def _log_prob_error(lm: LanguageModel) -> float:
-    """Largest difference of a log-probability after a prompt from the model's own forward pass."""
+    """Return the largest difference of a log-probability after a prompt from the model's own forward pass."""
     prompts, _ = _prompts(lm)
     rows = [TokenRow(prompt, None, (len(prompt) - 1,)) for prompt in prompts]
     worst = 0.0
@@ -228,7 +230,7 @@ def _log_prob_error(lm: LanguageModel) -> float:
 
 @torch.no_grad()
 def _own(base: Any, tokens: TokenIds) -> Tensor:
-    """Log-probabilities of the next token by the architecture's own forward pass."""
+    """Compute the log-probabilities of the next token by the architecture's own forward pass."""
     logits: Tensor = base(input_ids=torch.tensor([tokens], device=base.device), use_cache=False).logits
     return logits[0, -1].float().log_softmax(0)
 
@@ -242,7 +244,7 @@ def _difference(ours: Tensor, theirs: Tensor) -> float:
 
 
 def _prompts(lm: LanguageModel) -> tuple[list[TokenIds], list[int]]:
-    """Prompts of several lengths, two with a common beginning, and the tokens in them."""
+    """Return prompts of several lengths, two with a common beginning, and the tokens in them."""
     vocabulary = lm.base.config.get_text_config().vocab_size
     special = {*lm.tokenizer.all_special_ids, lm.end_token}
     pool = [token for token in range(min(vocabulary, 1024)) if token not in special]
@@ -258,7 +260,7 @@ def _trie(pool: Sequence[int], end: int) -> ActionTrie:
 
 @torch.no_grad()
 def _along_trie(lm: LanguageModel, prompts: Sequence[TokenIds], trie: ActionTrie) -> list[Sampled]:
-    """Every action of a trie behind each prompt, likewise along its path."""
+    """Return every action of a trie behind each prompt, with the log-probabilities of sampling along its path."""
     rows = [branch_row(prompt, trie.branches) for prompt in prompts]
     sampled = []
     for chunk in lm.chunks([row.row for row in rows]):
@@ -272,7 +274,7 @@ def _along_trie(lm: LanguageModel, prompts: Sequence[TokenIds], trie: ActionTrie
 
 
 def _free(lm: LanguageModel, prompts: Sequence[TokenIds]) -> list[Sampled]:
-    """Return a free action behind each prompt, likewise."""
+    """Return a free action behind each prompt, with the log-probabilities of sampling it."""
     uniforms = np.random.default_rng(1).random((len(prompts), _WRITTEN))
     written = generate(lm, prompts, SamplingSettings(max_new_tokens=_WRITTEN), uniforms)
     return [(one.path, one.log_probs) for one in written]

@@ -41,15 +41,16 @@ NOT_ENCODED = np.empty(0, dtype=np.int64)
 
 
 class DecisionRow(NamedTuple):
-    """Run `row` through the model, and at each of its reads choose among `children`.
+    """A row of tokens for the model, with the tokens to choose from at each of its reads.
 
     Equal rows go through the model once.
 
     Attributes:
-        row: Tokens, and the positions that decide.
+        row: Tokens, and the positions of the decisions.
         children: Tokens to choose from at each read; empty for the whole vocabulary.
-        mixture: With it the children are all tokens of whole candidates, and decisions are those of the mixture.
-        temperature: Divides the logits.
+        mixture: Mixture of whole actions: the children are then all tokens of whole candidates, and the decisions are
+            those of the mixture; None elsewhere.
+        temperature: Temperature that divides the logits.
     """
 
     row: TokenRow
@@ -59,25 +60,25 @@ class DecisionRow(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether the choice is among the whole vocabulary."""
+        """Whether each choice is among the whole vocabulary."""
         return bool(self.children) and not self.children[0]
 
     @property
     def decisions(self) -> Sequence[object]:
-        """One entry for each decision."""
+        """Sequence with one entry for each decision."""
         return self.children if self.mixture is None else self.mixture.counts
 
 
 class TokenPath(NamedTuple):
-    """A prompt and the action sampled after it, as token ids; all that scoring it again needs.
+    """A prompt and the action sampled after it, as token ids, complete for scoring it again.
 
     Attributes:
         prompt: Token ids of the prompt.
         action: Token ids of the action, end token included.
-        decisions: The action's tokens with alternatives.
-        row: The row that scores the decisions, where their probabilities depend on the other candidates; None where
-            the path alone is enough.
-        nodes: Of that row, the decisions that are on this path.
+        decisions: Tokens of the action that have alternatives.
+        row: Row that scores the decisions, where their probabilities depend on the other candidates; None where the
+            path alone is enough.
+        nodes: Indices of the row's decisions that are on this path.
         temperature: Sampling temperature.
     """
 
@@ -90,13 +91,13 @@ class TokenPath(NamedTuple):
 
 
 class SampledAction(NamedTuple):
-    """An action, and how it was sampled.
+    """An action, with its tokens and the log-probabilities that it was sampled with.
 
     Attributes:
-        text: The action.
-        path: Its tokens.
+        text: Text of the action.
+        path: Prompt and action as token ids.
         log_probs: Log-probability of each token under the distribution sampled from, `[n]`, 0 where forced.
-        env_action: The action in the environment's own tokens; empty until the policy encodes it.
+        env_action: Action in the environment's own tokens; empty until the policy encodes it.
     """
 
     text: str
@@ -110,9 +111,9 @@ class TokenChoice(NamedTuple):
 
     Attributes:
         position: Index of the token in the action, from 0.
-        tokens: The most probable tokens, best first; the chosen one need not be among them.
-        log_probs: Their log-probabilities.
-        entropy: Of the whole distribution, in nats.
+        tokens: Most probable tokens, best first; the chosen one need not be among them.
+        log_probs: Log-probabilities of these tokens.
+        entropy: Entropy of the whole distribution, in nats.
     """
 
     position: int
@@ -128,11 +129,11 @@ class ActionEvaluation(NamedTuple):
 
     Attributes:
         units: Indices of the units, int64 `[u]`.
-        log_prob: Log-probability of each, `[u]`.
-        entropy: Entropy of the distribution each was drawn from, `[u]`.
+        log_prob: Log-probability of each unit, `[u]`.
+        entropy: Entropy of the distribution that each unit was drawn from, `[u]`.
         kl_to_base: KL divergence from the frozen base model, `[u]`, if asked for.
-        micro_batch: Number of the micro-batch that the chunk is of; None for a pass without units, that other ranks
-            need for theirs (FSDP2).
+        micro_batch: Number of the micro-batch of the chunk; None for a pass without units, that other ranks need for
+            theirs (FSDP2).
     """
 
     units: Tensor
@@ -146,11 +147,12 @@ class Edges(NamedTuple):
     """The distributions at the decisions of some rows, in the order of the rows and their decisions.
 
     Attributes:
-        log_probs: Of all children, flat `[E]`.
-        starts: Where the children of each decision start, `[D]`.
-        entropies: Of each decision, `[D]`.
-        row_entropies: Of the whole action, where a row knows it (a mixture): `[rows]`; None elsewhere.
-        token_log_probs: Of all children of a mixture under the whole vocabulary, flat; None elsewhere.
+        log_probs: Log-probabilities of all children, flat `[E]`.
+        starts: Index of the first child of each decision, `[D]`.
+        entropies: Entropy of each decision, `[D]`.
+        row_entropies: Entropy of the whole action, where a row knows it (a mixture): `[rows]`; None elsewhere.
+        token_log_probs: Log-probabilities of all children of a mixture under the whole vocabulary, flat; None
+            elsewhere.
     """
 
     log_probs: Tensor
@@ -164,7 +166,7 @@ class RowScores(NamedTuple):
     """The distributions of one row, on the host.
 
     Attributes:
-        edges: Log-probabilities of the children of all its decisions, flat.
+        edges: Log-probabilities of the children of all decisions of the row, flat.
         tokens: Log-probabilities of all children of a mixture under the whole vocabulary, flat; empty elsewhere.
     """
 
@@ -176,7 +178,7 @@ class ActionDistribution(ABC):
     """A distribution over actions, given a question.
 
     Args:
-        lm: The language model it is made of.
+        lm: Language model of the distribution.
     """
 
     samples_elsewhere: ClassVar[bool] = False
@@ -193,8 +195,8 @@ class ActionDistribution(ABC):
 
         Args:
             questions: Prompts and admissible actions.
-            rngs: Generator of each question, drawn from in this order: they may be the same.
-            cache: Scores that are known.
+            rngs: Random generator of each question, drawn from in this order: they may be the same.
+            cache: Cache of known scores.
         """
 
     @abstractmethod
@@ -213,7 +215,7 @@ class ActionDistribution(ABC):
         """Return the mismatch of log-probabilities at sampling without a fault; None where it is unknown.
 
         Args:
-            paths: Sampled actions, for their prompts.
+            paths: Sampled actions, whose prompts are used.
         """
         return None if is_quantized(self.lm.base) else ROUNDED
 
@@ -227,9 +229,9 @@ class ActionDistribution(ABC):
         """Return the distributions at the decisions of an action, under the present weights.
 
         Args:
-            question: The question that the action answers.
-            path: The action, as it was sampled.
-            cache: Scores that are known.
+            question: Question that the action answers.
+            path: Path of the action, as it was sampled.
+            cache: Cache of known scores.
             most: Number of tokens that are listed for each decision.
 
         Returns:
@@ -238,7 +240,7 @@ class ActionDistribution(ABC):
         return []
 
     def lists_are_scored(self, question: Question) -> bool:
-        """Whether sampling scores all admissible actions, so that their probabilities cost no further pass."""
+        """Return whether sampling scores all admissible actions, so that their probabilities cost no further pass."""
         return False
 
     def entropy(self, question: Question, cache: ScoreCache) -> float:
@@ -263,8 +265,8 @@ class ActionDistribution(ABC):
     ) -> Iterator[ActionEvaluation]:
         """Score sampled actions under the present weights, with gradient, chunk by chunk.
 
-        Memory follows the chunk: call `backward` on each before asking for the next. Equal rows go through once. In a
-        training of several ranks each has the chunks of its micro-batches.
+        Memory follows the chunk: call `backward` on each before asking for the next. Equal rows go through the model
+        once. In a training of several ranks each has the chunks of its micro-batches.
 
         Args:
             paths: Sampled actions.
@@ -334,11 +336,12 @@ class ActionDistribution(ABC):
         """Score decisions of one chunk of rows.
 
         Args:
-            rows: The chunk.
+            rows: Rows of the chunk.
             row_of: Row of each decision, `[D]`.
-            place: Place of each among all decisions of the rows, `[D]`.
-            choice: Index of each choice among its children, `[D]`.
-            base: Frozen-trunk features before each and its children, if divergences from the base are wanted.
+            place: Place of each decision among all decisions of the rows, `[D]`.
+            choice: Index of the chosen token among the children of each decision, `[D]`.
+            base: Frozen-trunk features before each decision and its children, if divergences from the base are wanted;
+                else None.
 
         Returns:
             Log-probability and entropy of each, `[D]`; entropy of its whole action, and divergence, where known.
@@ -412,8 +415,8 @@ class ScoreCache:
     """Scores of rows under the present weights; empties itself when these change, and drops the oldest when full.
 
     Args:
-        parameters: The weights that scores depend on. A change is seen by their version counters and addresses;
-            writing through `.data` in place bypasses both.
+        parameters: Weights that the scores depend on. A change is seen by their version counters and addresses; writing
+            through `.data` in place bypasses both.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -433,5 +436,5 @@ class ScoreCache:
         return self._known
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all scores."""
         self._known.clear()

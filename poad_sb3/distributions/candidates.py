@@ -31,10 +31,10 @@ class CandidateDistribution(TrieDistribution):
     """A softmax over s(a) = log p(a) / N(a) of whole actions (TWOSOME), sampled along the trie.
 
     Args:
-        lm: The language model.
-        normalization: N(a).
-        paper_mode: Score full-vocabulary token probabilities instead of those that were sampled from, as the published
-            code does: off-policy.
+        lm: Language model.
+        normalization: Kind of the divisor N(a).
+        paper_mode: Whether to score full-vocabulary token probabilities instead of those that were sampled from, as the
+            published code does: off-policy.
     """
 
     def __init__(self, lm: LanguageModel, normalization: Normalization, paper_mode: bool = False) -> None:
@@ -85,7 +85,7 @@ def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges
     """Return the token conditionals of TWOSOME's distribution over whole actions, along the tries of some questions.
 
     Args:
-        mixtures: Of the questions.
+        mixtures: Mixture of each question.
         token_log_probs: log p of every child of every node under the full vocabulary, one question after the other.
     """
     device = token_log_probs.device

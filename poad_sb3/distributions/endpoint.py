@@ -56,19 +56,20 @@ class TokenServer:
     """Client of a server of token completions.
 
     Args:
-        url: Of the server, with its `/v1`.
-        timeout: Seconds that the server may be silent.
-        tries: How often a request is sent whose connection fails. Refusals and time-outs are not repeated.
+        url: Address of the server, with its `/v1`.
+        timeout: Maximum time without an answer from the server, in seconds.
+        tries: Maximum number of attempts to send a request whose connection fails. Refusals and time-outs are not
+            repeated.
     """
 
     def __init__(self, url: str, *, timeout: float = 120.0, tries: int = 3) -> None:
         self.url, self.timeout, self.tries = url.rstrip("/"), timeout, tries
 
     def load_adapter(self, name: str, folder: Path) -> None:
-        """Let the server load an adapter from a folder, and look whether it lists it.
+        """Let the server load an adapter from a folder, and check that it lists it.
 
         Raises:
-            EndpointError: If it does not.
+            EndpointError: If the server does not load it.
         """
         self._send("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder), "load_inplace": True})
         listed = self._json(self._send("/models")).get("data", [])
@@ -79,16 +80,16 @@ class TokenServer:
             )
 
     def unload_adapter(self, name: str) -> None:
-        """Let the server give up an adapter."""
+        """Let the server unload an adapter."""
         self._send("/unload_lora_adapter", {"lora_name": name})
 
     def complete(self, model: str, prompt: TokenIds, vocabulary: int, **settings: Any) -> Completion:
         """Return the completion of a prompt.
 
         Args:
-            model: Model or adapter, as the server lists it.
-            prompt: Token ids.
-            vocabulary: Number of token ids of the policy.
+            model: Name of the model or adapter, as the server lists it.
+            prompt: Token ids of the prompt.
+            vocabulary: Size of the policy's vocabulary.
             **settings: Other fields of the request.
 
         Raises:
@@ -161,15 +162,15 @@ class EndpointDistribution(RemoteDistribution):
     """Ordinary sampling by a server; greedy decoding and scores by the policy's own model.
 
     Args:
-        lm: The language model, with an adapter.
-        sampling: With `generation_endpoint`.
+        lm: Language model with an adapter.
+        sampling: Sampling settings with `generation_endpoint`.
 
     Raises:
         ModelError: If there is no adapter to send, or several ranks.
     """
 
     n_parallel = 16
-    """Requests that are sent at once."""
+    """Maximum number of requests that are sent at once."""
 
     def __init__(self, lm: LanguageModel, sampling: SamplingSettings) -> None:
         super().__init__(lm, sampling, "generation_endpoint")
@@ -179,7 +180,7 @@ class EndpointDistribution(RemoteDistribution):
         """Name of the adapter on the server: version, hash and training."""
         self._name = uuid.uuid4().hex[:8]  # trainings that begin alike have equal adapters
         self._remove: Callable[[], object] = lambda: None
-        """Removes the folder of the adapter."""
+        """Function that removes the folder of the adapter."""
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
@@ -187,7 +188,7 @@ class EndpointDistribution(RemoteDistribution):
         """See `ActionDistribution.sample`; each request has a seed from its generator.
 
         Raises:
-            EndpointError: See `TokenServer`.
+            EndpointError: If a request fails, see `TokenServer`.
         """
         self.send_weights()
         prompts = [self.prompt(question) for question in questions]

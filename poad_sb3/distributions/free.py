@@ -26,15 +26,15 @@ from poad_sb3.settings.sampling import SamplingSettings
 __all__ = ["FreeDistribution", "free_action", "generate", "has_ended"]
 
 _SLICE = 32
-"""Places of an action whose logits of the whole vocabulary are in memory together."""
+"""Number of places of an action whose logits of the whole vocabulary are in memory together."""
 
 
 class FreeDistribution(ActionDistribution):
     """Ordinary sampling from the model's next-token distribution.
 
     Args:
-        lm: The language model.
-        sampling: Temperature, top-k and top-p, and where an action ends.
+        lm: Language model.
+        sampling: Sampling settings: temperature, top-k and top-p, and the end of an action.
     """
 
     def __init__(self, lm: LanguageModel, sampling: SamplingSettings) -> None:
@@ -119,11 +119,11 @@ def generate(
     numbers of its own.
 
     Args:
-        lm: The language model.
-        prompts: Token ids, at least one each.
-        sampling: Temperature, top-k and top-p; a continuation ends after `max_new_tokens`, before the first of the
-            texts in `stop`, or with one of the model's own end tokens.
-        uniforms: Numbers in [0, 1) to draw with, `[n, max_new_tokens]`; None for the most probable tokens.
+        lm: Language model.
+        prompts: Token ids of the prompts, at least one each.
+        sampling: Sampling settings: temperature, top-k and top-p. A continuation ends after `max_new_tokens`, before
+            the first of the texts in `stop`, or with one of the model's own end tokens.
+        uniforms: Random numbers in [0, 1), `[n, max_new_tokens]`; None for the most probable tokens.
 
     Raises:
         FloatingPointError: If the model's log-probabilities are not finite.
@@ -188,7 +188,7 @@ class _Batch:
 
 
 def has_ended(lm: LanguageModel, sampling: SamplingSettings, prompt: TokenIds, tokens: Sequence[int]) -> bool:
-    """Whether an action of these tokens takes no other, `max_new_tokens` aside."""
+    """Return whether an action of these tokens is complete, `max_new_tokens` aside."""
     if len(prompt) + len(tokens) > lm.max_length or tokens[-1] in lm.prompter.end_tokens:
         return True
     return bool(sampling.stop) and _stop(lm.prompter.action_text(tuple(tokens)), sampling.stop) is not None
@@ -209,7 +209,7 @@ def free_action(
 
 
 def _stop(text: str, stops: Sequence[str]) -> int | None:
-    """Where the first stop text begins."""
+    """Return the index where the first stop text begins; None without one."""
     return min((place for place in map(text.find, stops) if place >= 0), default=None)
 
 

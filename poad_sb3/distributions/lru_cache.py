@@ -15,8 +15,8 @@ class LRUCache(Generic[Key, Value]):
     `functools.lru_cache` does the same and cannot be pickled.
 
     Args:
-        compute: The function.
-        maxsize: Number of results that are kept.
+        compute: Function whose results are cached.
+        maxsize: Maximum number of results that are kept.
     """
 
     def __init__(self, compute: Callable[[Key], Value], maxsize: int) -> None:

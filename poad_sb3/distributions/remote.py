@@ -18,16 +18,16 @@ from poad_sb3.settings.sampling import SamplingSettings
 __all__ = ["RemoteDistribution"]
 
 _CALIBRATION = 64
-"""Responses of the policy's own model that the clean mismatch is measured on."""
+"""Number of responses of the policy's own model that the clean mismatch is measured on."""
 
 
 class RemoteDistribution(FreeDistribution):
     """Ordinary sampling by another engine; greedy decoding and scores by the policy's own model.
 
     Args:
-        lm: The language model, with an adapter.
-        sampling: Of the actions.
-        option: Setting that asks for the engine.
+        lm: Language model with an adapter.
+        sampling: Sampling settings of the actions.
+        option: Name of the setting that asks for the engine.
 
     Raises:
         ModelError: If there is no adapter to send, or several ranks.

@@ -44,7 +44,7 @@ from poad_sb3.settings.sampling import SamplingSettings
 __all__ = ["ModelReplica", "ReplicaDistribution"]
 
 _SECONDS = 600.0
-"""Longest wait for a replica to start, or for one answer; then it counts as lost."""
+"""Longest wait for a replica to start, or for one answer, in seconds; then it counts as lost."""
 
 
 class ModelReplica:
@@ -70,7 +70,7 @@ class ModelReplica:
         """Take over the weights of an adapter.
 
         Args:
-            name: Version and SHA-256, `"VERSION-DIGEST"`.
+            name: Name of the weights: version and SHA-256, `"VERSION-DIGEST"`.
             content: All trained parameters, as a safetensors file.
 
         Raises:
@@ -90,10 +90,10 @@ class ModelReplica:
         self.name = name
 
     def generate(self, name: str, packed: bytes) -> bytes:
-        """Continue prompts, with random numbers that are given; see `poad_sb3.distributions.free.generate`.
+        """Continue prompts with the given random numbers; see `poad_sb3.distributions.free.generate`.
 
         Args:
-            name: Of the weights that the actions shall come from.
+            name: Name of the weights that the actions must come from.
             packed: Prompts, sampling settings and random numbers, pickled.
 
         Raises:
@@ -109,10 +109,10 @@ class _Call:
     """Prompts that one replica continues together."""
 
     number: int
-    """Of the replica."""
+    """Number of the replica."""
     packed: bytes
     handle: Any = None
-    """Of the actor that it was sent to."""
+    """Handle of the actor that the prompts were sent to."""
     answer: Any = None
 
 
@@ -122,7 +122,7 @@ class _Pool:
 
     Args:
         packed: Arguments of `LanguageModel`, pickled.
-        fingerprint: Of base and tokenizer.
+        fingerprint: Fingerprint of base and tokenizer.
         demand: Resources that a replica takes.
         n_replicas: Number of replicas.
         plain_passes: Whether the policy has given up merged rows and caches.
@@ -138,9 +138,9 @@ class _Pool:
     handles: list[Any] = field(default_factory=list)
     n_losses: dict[int, int] = field(default_factory=dict)
     about: dict[int, str] = field(default_factory=dict)
-    """Process and machine of each."""
+    """Process and machine of each replica, for messages."""
     close: Callable[[], object] = lambda: None
-    """Ends the replicas."""
+    """Function that ends the replicas."""
 
     def start(self) -> None:
         """Start all replicas; returns when they have their models."""
@@ -163,7 +163,7 @@ class _Pool:
                 ) from error
 
     def load(self, name: str, content: bytes) -> None:
-        """Give all replicas the weights of an adapter."""
+        """Send the weights of an adapter to all replicas."""
         import ray
 
         self.name, self.content = name, content
@@ -212,7 +212,7 @@ class _Pool:
             )
 
     def _replace(self, number: int, error: Exception) -> None:
-        """Kill what is left of a replica and start another in its place."""
+        """Kill the rest of a replica and start another in its place."""
         import ray
 
         while True:
@@ -245,8 +245,8 @@ class ReplicaDistribution(RemoteDistribution):
     Replicas start with the first actions of several batches, and take a GPU each if the policy is on one, else a core.
 
     Args:
-        lm: The language model, with an adapter.
-        sampling: With `generation_replicas`.
+        lm: Language model with an adapter.
+        sampling: Sampling settings with `generation_replicas`.
 
     Raises:
         ModelError: If there is no adapter to send, or several ranks.
@@ -257,7 +257,7 @@ class ReplicaDistribution(RemoteDistribution):
         self._pool: _Pool | None = None
 
     def close(self) -> None:
-        """End the replicas; the next action starts others. They end with the process in any case."""
+        """End the replicas; the next action starts others. In any case they end with the process."""
         if self._pool is not None:
             self._pool.close()
             self._pool, self._sent = None, ()
@@ -268,7 +268,7 @@ class ReplicaDistribution(RemoteDistribution):
         """See `ActionDistribution.sample`.
 
         Raises:
-            WorkerError: If the cluster has no room for the replicas, or one is lost again and again.
+            WorkerError: If the cluster has no room for the replicas, or one is lost repeatedly.
         """
         prompts = [self.prompt(question) for question in questions]
         parts = list(self.lm.decode_batches(prompts, self._sampling.max_new_tokens))

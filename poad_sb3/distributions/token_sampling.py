@@ -1,4 +1,4 @@
-"""How a token is drawn from the model's logits: temperature, top-k, top-p. Pure functions on tensors.
+"""Sampling of a token from the model's logits: temperature, top-k, top-p. Pure functions on tensors.
 
 A token that is drawn from a restricted distribution keeps its *support*, the tokens of that distribution. Old and new
 log-probabilities are both normalised over the stored support: with a new support for each update, an update could push
@@ -17,16 +17,16 @@ from poad_sb3.settings.sampling import SamplingSettings
 __all__ = ["MAX_SUPPORT", "Support", "draw", "next_token_support"]
 
 MAX_SUPPORT = 1024
-"""Tokens that are kept at most where only `top_p` restricts; each drawn token stores its support."""
+"""Maximum number of tokens that are kept where only `top_p` restricts; each drawn token stores its support."""
 
 
 class Support(NamedTuple):
     """A distribution over the next token for each of n rows.
 
     Attributes:
-        log_probs: `[n, k]`, support first, -inf outside it.
-        ids: Tokens these belong to, `[n, k]`; None for the whole vocabulary in its order.
-        sizes: Tokens in the support of each row, `[n]`.
+        log_probs: Log-probabilities, `[n, k]`, support first, -inf outside it.
+        ids: Token ids of the log-probabilities, `[n, k]`; None for the whole vocabulary in its order.
+        sizes: Number of tokens in the support of each row, `[n]`.
     """
 
     log_probs: Tensor
@@ -41,8 +41,8 @@ def next_token_support(logits: Tensor, sampling: SamplingSettings) -> Support:
     nucleus if those before it, the more probable ones, sum to less than p; so the first always does.
 
     Args:
-        logits: Of the vocabulary, float32, `[n, vocabulary]`.
-        sampling: Its `temperature`, `top_k` and `top_p` are read. With `top_k=0`, the nucleus is among the
+        logits: Logits of the vocabulary, float32, `[n, vocabulary]`.
+        sampling: Sampling settings: `temperature`, `top_k` and `top_p`. With `top_k=0`, the nucleus is among the
             `MAX_SUPPORT` most probable tokens.
     """
     scaled = logits / sampling.temperature
@@ -60,8 +60,8 @@ def draw(support: Support, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
     """Draw a token for each row, by inverting the cumulative distribution.
 
     Args:
-        support: `next_token_support`.
-        uniforms: Numbers in [0, 1), `[n]`; None for the most probable token.
+        support: Distribution of each row, from `next_token_support`.
+        uniforms: Random numbers in [0, 1), `[n]`; None for the most probable token.
 
     Returns:
         Tokens, and their log-probabilities under the distribution, `[n]` each.

@@ -41,9 +41,9 @@ class TokenizedActions(NamedTuple):
     """A list of admissible actions in tokens.
 
     Attributes:
-        trie: Of the actions.
+        trie: Trie of the actions.
         branches: Children of the nodes that are scored, by the tokens that lead there.
-        mixture: Of a softmax over whole actions; None elsewhere.
+        mixture: Mixture of a softmax over whole actions; None elsewhere.
     """
 
     trie: ActionTrie
@@ -60,10 +60,11 @@ class TokenizedQuestion(NamedTuple):
 
 
 class TrieDistribution(ActionDistribution):
-    """At each node of the trie the model's next-token distribution, restricted to the node's children."""
+    """The model's next-token distribution at each node of the trie, restricted to the node's children."""
 
     max_branch_points: int = 512
-    """Largest trie whose branch points are all scored in one pass for a sample; in a larger one only those on its path.
+    """Maximum number of branch points that are all scored in one pass for a sample; of a larger trie only those on its
+    path are scored.
 
     The cost of one pass grows with the square of their number, that of a path with its length.
     """
@@ -103,7 +104,7 @@ class TrieDistribution(ActionDistribution):
     def token_choices(
         self, question: Question, path: TokenPath, cache: ScoreCache, *, most: int = 8
     ) -> list[TokenChoice]:
-        """See `ActionDistribution.token_choices`; of the scores that the action was sampled by."""
+        """See `ActionDistribution.token_choices`; by the scores that the action was sampled from."""
         one = self.tokenized(question)
         pick = one.trie.sequences.index(path.action)
         decisions = one.trie.decisions[pick]
@@ -156,7 +157,7 @@ class TrieDistribution(ActionDistribution):
         return chosen
 
     def _is_large(self, one: TokenizedQuestion) -> bool:
-        """Whether a sample scores the branch points on its path only; a mixture needs all."""
+        """Return whether a sample scores the branch points on its path only; a mixture needs all."""
         return one.row.mixture is None and len(one.row.children) > self.max_branch_points
 
     def _sample_path(

@@ -39,7 +39,7 @@ from poad_sb3.settings.model import Check
 __all__ = ["Export", "export_policy", "push"]
 
 _LONGEST = 300
-"""Characters of an error of a library that are shown."""
+"""Maximum number of characters of a library's error that are shown."""
 _CARD = Path(__file__).with_name("model_card.md")
 
 
@@ -47,11 +47,11 @@ class Export(NamedTuple):
     """An export that was written.
 
     Attributes:
-        folder: Where, absolute.
+        folder: Folder of the export, absolute.
         n_tensors: Number of tensors.
-        n_bytes: Size of all files.
-        code: Python that loads it.
-        local_base: Whether an adapter's base model is a folder of this machine, absent on others.
+        n_bytes: Size of all files, in bytes.
+        code: Python code that loads the export.
+        local_base: Whether the adapter's base model is a folder of this machine, absent on others.
     """
 
     folder: Path
@@ -73,20 +73,20 @@ def export_policy(
 
     The folder holds a PEFT adapter, or the weights of the base model with the adapter merged in; and the tokenizer, the
     template of prompts and a model card. The live model stays as it is: merging is done in a copy in the CPU's memory,
-    the only one at any time. A model without an adapter is written from where it is.
+    the only copy at any time. A model without an adapter is written directly.
 
     Args:
-        model: A policy, or an algorithm, whose name and steps the model card then tells.
-        folder: The folder to make. It comes whole or not at all.
-        merge: Merge the adapter into the weights of the base model instead of writing the adapter.
-        overwrite: Replace an earlier export.
+        model: Policy, or algorithm, whose name and steps are then in the model card.
+        folder: Folder to create. It comes whole or not at all.
+        merge: Whether to merge the adapter into the weights of the base model instead of writing the adapter.
+        overwrite: Whether to replace an earlier export.
         check: Response to a merged model with other log-probabilities, `"error"` or `"warn"`; the policy's by default.
 
     Raises:
-        ExportError: If it cannot be exported, or the folder cannot be written; the folder is then unchanged. Without
-            `merge`, if `check` is given, or the whole model was trained, so that there is no adapter. With it, if the
-            base model is quantised, or ties embeddings that were adapted; and if the written model gives other
-            log-probabilities than the policy, unless `check` is `"warn"`.
+        ExportError: If the policy cannot be exported, or the folder cannot be written; the folder is then unchanged.
+            Without `merge`: if `check` is given, or the whole model was trained, so that there is no adapter. With
+            `merge`: if the base model is quantised, or ties embeddings that were adapted, or if the written model gives
+            other log-probabilities than the policy, unless `check` is `"warn"`.
     """
     policy = _policy_of(model)
     if check is not None and not merge:
@@ -124,17 +124,17 @@ def push(folder: str | Path, repo_id: str, *, private: bool = True, token: str |
     """Upload an export, and no other file, to a repository on the hub; create the repository if there is none.
 
     Args:
-        folder: An export of `export_policy`.
-        repo_id: `USER/REPO`.
-        private: Whether only its owners may see the repository.
-        token: Of the hub; the one that `hf auth login` or HF_TOKEN left, by default.
+        folder: Folder of an export of `export_policy`.
+        repo_id: Id of the repository, `USER/REPO`.
+        private: Whether to create a private repository.
+        token: Token of the hub; by default the one that `hf auth login` or HF_TOKEN left.
 
     Returns:
         Address of the commit.
 
     Raises:
-        ExportError: If there are no credentials, the folder is no whole export, a repository that should be private
-            is public, or the hub refuses. The folder is as it was.
+        ExportError: If there are no credentials, the folder is no whole export, a repository that should be private is
+            public, or the hub refuses. The folder is unchanged.
     """
     names = require_whole(Path(folder))
     try:
@@ -244,7 +244,7 @@ def _model_card(about: Mapping[str, Any]) -> ModelCard:
 
 
 def _generation_config(policy: LLMPolicy) -> GenerationConfig:
-    """Return how `generate` writes actions as the policy does; the base model's own settings would write others."""
+    """Return settings for `generate` to write actions as the policy does; the base model's own may differ."""
     lm, settings = policy.lm, policy._get_constructor_parameters()
     base = getattr(lm.base, "generation_config", None) or GenerationConfig()
     pad = lm.tokenizer.pad_token_id if base.pad_token_id is None else base.pad_token_id

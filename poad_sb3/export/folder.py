@@ -1,4 +1,4 @@
-"""The folder of an export: it comes whole or not at all, and knows its own files."""
+"""Folders of exports: written whole or not at all, with a manifest of their files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from poad_sb3.errors import ExportError
 
 MANIFEST = "poad_export.json"
-"""File with the facts of the export and the SHA-256 of every other file. It tells an export from any other folder."""
+"""Name of the file with the facts of the export and the SHA-256 of every other file. It marks a folder as an export."""
 
 
 @contextlib.contextmanager
@@ -25,11 +25,11 @@ def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
     """Yield a scratch folder, so that `folder` is either unchanged or the whole new one (see `_put_in_place`).
 
     Args:
-        folder: The folder to make. An empty one may be there.
-        overwrite: Whether an earlier export in its place is replaced.
+        folder: Folder to create. An empty one may be there.
+        overwrite: Whether to replace an earlier export in its place.
 
     Raises:
-        ExportError: If something else is in its place, or it cannot be written. It is as it was then.
+        ExportError: If something else is in its place, or it cannot be written. It is then unchanged.
     """
     final = Path(folder).resolve()
     _require_free(final, overwrite)
@@ -81,7 +81,7 @@ def _require_free(final: Path, overwrite: bool) -> None:
 
 
 def _files(folder: Path) -> list[str]:
-    """Paths in a folder, sorted, relative to it and with forward slashes; empty folders in it count too."""
+    """Return the paths in a folder, sorted, relative to it and with forward slashes; empty folders in it count too."""
     paths = (path for path in folder.rglob("*") if not path.is_dir() or not any(path.iterdir()))
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
@@ -120,7 +120,7 @@ def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
     """Write the manifest of a folder, with its origin and its files.
 
     Args:
-        folder: With all other files.
+        folder: Folder with all other files of the export.
         about: Facts of the export, as JSON values.
     """
     files = {name: _digest(folder / name) for name in _files(folder)}
@@ -147,7 +147,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def require_whole(folder: Path) -> list[str]:
-    """Names of the files of an export, its manifest among them.
+    """Check that an export is whole; return the names of its files, the manifest among them.
 
     A file of text may have been edited since, as the model card should be; the weights may not.
 

@@ -12,9 +12,9 @@ class GRPO(LLMOnPolicyAlgorithm):
     """Group Relative Policy Optimization (arXiv 2402.03300): no critic, one advantage for a whole episode.
 
     A = (R - mean) / (deviation + 1e-6) over the `group_size` episodes with one reset seed; R is the undiscounted
-    return.
-    The division weights starts by the rarity of success, and the mean over the tokens of each episode in the loss
-    favours short ones (docs/algorithms/grpo.md). `advantage_scale="none"` and `loss_reduction="constant"` remove both.
+    return. The division weights starts by the rarity of success, and the mean over the tokens of each episode in the
+    loss favours short ones (docs/algorithms/grpo.md). `advantage_scale="none"` and `loss_reduction="constant"` remove
+    both.
 
     Arguments are those of `LLMOnPolicyAlgorithm`, with the defaults below. GSPO is `ratio="sequence"`.
     """

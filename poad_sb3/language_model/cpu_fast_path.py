@@ -1,14 +1,14 @@
 """Decoding on a processor, faster than a model's own modules; `policy_kwargs=dict(cpu_fast_path=False)` opts out.
 
-Where rows are few, the products of a model take a third of the time that a token needs; the rest is spent between them.
-This file does the same with fewer calls and with hardly a module around them, for one way to build a layer, that of
+Where rows are few, the products of a model take a third of the time that a token needs; the rest is spent between
+them. This file does the same with fewer calls and with hardly a module around them, for one kind of layer, that of
 Llama, Mistral and Qwen: two RMS norms, rotary positions of whole heads, keys and values that heads may share, a gated
 MLP. Measured in turns in one process (`code` of `python -m benchmarks measure throughput`, vocabulary 2,000, one core):
 a rollout takes 1/1.6 of the time of transformers' modules with the same cache, a rollout and its update 1/1.44.
 
-Other architectures have nearly the same layers: they scale queries at late positions, or have weights without effect in
-a fresh model. A comparison on a few tokens would not show that. So the layers must be of the classes that are known, as
-transformers made them; and the comparison at loading must agree as well.
+Other architectures have nearly the same layers: they scale queries at late positions, or have weights without
+effect in a fresh model. A comparison on a few tokens would not show that. So the layers must be of the known classes,
+as transformers made them; and the comparison at loading must agree as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PRODUCTS = {"self_attn": ("q_proj", "k_proj", "v_proj", "o_proj"), "mlp": ("gat
 
 
 def applies_to(decoder: Any) -> bool:
-    """Whether the layers of a decoder, and the norm behind them, are known ones with plain products.
+    """Return whether the layers of a decoder, and the norm behind them, are known ones with plain products.
 
     False if a product is replaced, as by adapters, if a forward pass was replaced, or with hooks.
     """
@@ -60,10 +60,10 @@ def _known_classes() -> frozenset[type]:
 
 
 class TokenPass:
-    """One token of each row through a decoder, by the weights that it has when this is made.
+    """One token of each row through a decoder, by the weights that it has at construction.
 
     Args:
-        decoder: One that `applies_to`.
+        decoder: Decoder that `applies_to`.
     """
 
     def __init__(self, decoder: Any) -> None:
@@ -72,13 +72,13 @@ class TokenPass:
         self._last = _Norm.of(decoder.norm)
 
     def __call__(self, tokens: Tensor, positions: Tensor, bias: Tensor, cache: Sequence[Any]) -> Tensor:
-        """Last hidden states of tokens that follow those in a cache, `[n, hidden_size]`.
+        """Compute the last hidden states of tokens that follow those in a cache, `[n, hidden_size]`.
 
         Args:
-            tokens: One for each row, `[n]`.
-            positions: Theirs, `[n]`.
+            tokens: Token of each row, `[n]`.
+            positions: Positions of the tokens, `[n]`.
             bias: Additive attention mask over all tokens in the cache after this call, `[n, 1, 1, length]`.
-            cache: Layers of a cache; the tokens are appended to them.
+            cache: Layers of the cache; the tokens are appended to them.
         """
         hidden = self._decoder.embed_tokens(tokens)
         cosine, sine = self._decoder.rotary_emb(hidden, positions[:, None])
@@ -94,7 +94,7 @@ class TokenPass:
 
 
 class _Product(NamedTuple):
-    """A linear layer's weights: asking a module for its own takes as long as a small sum."""
+    """Weights of a linear layer: asking a module for its own takes as long as a small sum."""
 
     weight: Tensor
     bias: Tensor | None
@@ -155,13 +155,13 @@ class _Layer(NamedTuple):
         )
 
     def attention(self, hidden: Tensor, turn: tuple[Tensor, Tensor], seen: Tensor, known: Any) -> Tensor:
-        """See `TokenPass`.
+        """Compute attention; see `TokenPass`.
 
         Args:
-            hidden: Behind the norm, `[n, hidden_size]`.
+            hidden: Hidden states behind the norm, `[n, hidden_size]`.
             turn: Cosine and signed sine of the positions, `[n, 1, width]` each.
             seen: Additive attention mask, `[n * shared, sharing, length]`.
-            known: The layer's part of the cache.
+            known: Part of the cache that belongs to the layer.
         """
         to_queries, to_keys, to_values, to_output = self.of_attention
         n, (shared, sharing, width, scaling) = len(hidden), self.heads
@@ -178,7 +178,7 @@ class _Layer(NamedTuple):
         return to_output(torch.bmm(scores.softmax(-1), values.flatten(0, 1)).view(n, -1))
 
     def mlp(self, hidden: Tensor) -> Tensor:
-        """Gated MLP after its norm, `[n, hidden_size]`."""
+        """Compute the gated MLP after its norm, `[n, hidden_size]`."""
         gate, up, down = self.of_mlp
         return down((self.activation(gate(hidden)) * up(hidden)).contiguous())
 
@@ -206,9 +206,9 @@ class FastDecoding(CachedDecoding):
     """`CachedDecoding` whose tokens go through the layers by `TokenPass`.
 
     Args:
-        base: As in `CachedDecoding`; one that takes an attention mask, and that this `applies_to`.
-        prompts: Token ids, at least one each.
-        enter: As in `CachedDecoding`.
+        base: Transformers model as in `CachedDecoding`, that takes an attention mask and whose decoder `applies_to`.
+        prompts: Token ids of the prompts, at least one each.
+        enter: Function as in `CachedDecoding`.
     """
 
     def __init__(self, base: Any, prompts: Sequence[TokenIds], **enter: Any) -> None:

@@ -11,11 +11,11 @@ __all__ = ["FeatureWhitening", "ReturnScale", "TokenCritic"]
 
 _CLIP = 10.0
 _MIN_DEVIATION = 1e-4
-"""Of returns: where they hardly differ, the errors of the critic shall not be blown up."""
+"""Lower bound on the deviation of returns; avoids amplifying the critic's errors where returns hardly differ."""
 _RIDGE = 1e-3
-"""Directions with less than this share of the largest variance are noise and are not blown up."""
+"""Share of the largest variance; directions with less are noise and are not amplified."""
 _CONSTANT = 1e-10
-"""Features whose variance is at most this share of their squared mean are equal up to float32 rounding."""
+"""Share of the squared mean; features with at most this variance are equal up to float32 rounding."""
 
 
 class FeatureWhitening(nn.Module):
@@ -54,7 +54,7 @@ class FeatureWhitening(nn.Module):
 
     @torch.no_grad()
     def observe(self, features: Tensor) -> None:
-        """Take `[n, width]` features into the statistics (Chan et al.'s parallel update), and renew the map if due."""
+        """Add `[n, width]` features to the statistics (Chan et al.'s parallel update), and renew the map if due."""
         n = len(features)
         total = self.count + n
         mean = features.mean(0)
@@ -78,7 +78,7 @@ class FeatureWhitening(nn.Module):
         self.renewed_at.copy_(self.count)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Whitened features `[n, width]`, clipped to 10 standard deviations."""
+        """Whiten features `[n, width]`, and clip them to 10 standard deviations."""
         return ((features - self.center) @ self.transform).clamp(-_CLIP, _CLIP)
 
 
@@ -116,7 +116,7 @@ class ReturnScale(nn.Module):
         return factor
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Values of the outputs of a critic, `[n]`."""
+        """Convert the outputs of a critic to values, `[n]`."""
         return self.deviation * (outputs + self.shift) + self.mean
 
 
@@ -126,8 +126,8 @@ class TokenCritic(nn.Module):
     Args:
         width: Hidden size of the language model.
         hidden: Widths of the hidden layers.
-        whitening: Whether to whiten the features; without it they are read as they are.
-        init: `"zero"` for a last layer of zeros, `"default"` for PyTorch's.
+        whitening: Whether to whiten the features; without it they are used unchanged.
+        init: Initialisation of the last layer: `"zero"` for zeros, `"default"` for PyTorch's.
     """
 
     def __init__(
@@ -146,10 +146,10 @@ class TokenCritic(nn.Module):
         self.scale = ReturnScale()
 
     def observe(self, features: Tensor) -> None:
-        """Take features into the statistics of the whitening; once for each rollout, before it is valued.
+        """Add features to the statistics of the whitening; once for each rollout, before it is valued.
 
         Raises:
-            FloatingPointError: If they are not finite; the statistics stay as they are.
+            FloatingPointError: If the features are not finite; the statistics stay as they are.
         """
         if not torch.isfinite(features).all():
             raise FloatingPointError(
@@ -167,7 +167,7 @@ class TokenCritic(nn.Module):
         last.weight.mul_(self.scale.renew(returns))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Values `[n]` of features `[n, width]`."""
+        """Compute the values `[n]` of features `[n, width]`."""
         whitened = features if self.whitening is None else self.whitening(features)
         values: Tensor = self.scale(self.mlp(whitened))
         return values

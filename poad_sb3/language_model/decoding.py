@@ -15,14 +15,14 @@ from poad_sb3.language_model.forward import attention_bias, decoder_of
 from poad_sb3.language_model.packing import TokenIds, TokenRow
 
 CACHE_ROOM = 64
-"""Tokens that a cache of keys and values has room for when it is full and moves."""
+"""Number of tokens that a cache of keys and values has room for when it is full and moves."""
 
 
 class Decoding(ABC):
     """Prompts that are being continued.
 
     Attributes:
-        hidden: Last hidden state of each, `[n, hidden_size]`.
+        hidden: Last hidden state of each prompt, `[n, hidden_size]`.
     """
 
     hidden: Tensor
@@ -32,13 +32,13 @@ class Decoding(ABC):
         """Append one token to some of the prompts; the others are finished and dropped.
 
         Args:
-            keep: Indices of those that go on, ascending; they are renumbered from 0.
-            tokens: The next token of each.
+            keep: Indices of the prompts to continue, ascending; they are renumbered from 0.
+            tokens: Next token of each prompt that continues.
         """
 
 
 class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
-    """Keys and values with room behind them: transformers' own layer copies all of them for every token."""
+    """Key-value cache layer with room for more tokens: transformers' own layer copies all of them for every token."""
 
     keys: Tensor
     values: Tensor
@@ -49,7 +49,7 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no 
         self._rooms, self._shown = (key_states[..., :0, :], value_states[..., :0, :]), self.keys
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append, and return all."""
+        """Append keys and values, and return all."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start, added = self.get_seq_length(), key_states.shape[-2]
@@ -78,11 +78,11 @@ class CachedDecoding(Decoding):
     and positions count from each prompt's own start.
 
     Args:
-        base: A transformers model, its adapter as it shall be.
-        prompts: Token ids, at least one each.
+        base: Transformers model, with its adapter in the wanted state.
+        prompts: Token ids of the prompts, at least one each.
         takes_bias: Whether the model takes the mask of `attention_bias`; else it makes one from the padding at every
             token.
-        enter: Calls the function that it gets, with the rest of its arguments; `LanguageModel` is one.
+        enter: Function that calls its first argument with the others, as `LanguageModel` does.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class PlainDecoding(Decoding):
     """Every token by a pass over all before it: slow, and right for every architecture.
 
     Args:
-        hidden_states: From rows to the hidden states that they read.
-        prompts: Token ids, at least one each.
+        hidden_states: Function from rows to the hidden states at their reads.
+        prompts: Token ids of the prompts, at least one each.
     """
 
     def __init__(self, hidden_states: Callable[[Sequence[TokenRow]], Tensor], prompts: Sequence[TokenIds]) -> None:

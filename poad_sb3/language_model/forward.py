@@ -23,7 +23,7 @@ def passes_of(groups: Sequence[Group], limit: int) -> Iterator[list[Group]]:
 
 
 def parts_of(sizes: Sequence[int], n_parts: int, least: int) -> list[list[int]]:
-    """Cut work into parts of about the same size, in its order; the cut does not depend on who does them.
+    """Cut work into parts of about the same size, in its order; the cut does not depend on the ranks that do them.
 
     Where parts would be smaller than `least`, only every second is filled, or every fourth, and so on: a small pass
     costs almost as much as a large one.
@@ -31,7 +31,7 @@ def parts_of(sizes: Sequence[int], n_parts: int, least: int) -> list[list[int]]:
     Args:
         sizes: Size of each piece of work.
         n_parts: Number of parts, a power of two.
-        least: Size that is worth a part of its own.
+        least: Minimum size that is worth a part of its own.
 
     Returns:
         Indices of the pieces in each part.
@@ -57,8 +57,8 @@ def decoder_pass(model: Any, packed: Packed) -> Tensor:
     """Return the last hidden states at the positions that are read, `[reads, hidden_size]`.
 
     Args:
-        model: A transformers model.
-        packed: The rows.
+        model: Transformers model.
+        packed: Rows of the pass.
     """
     output = decoder_of(model)(
         input_ids=moved(packed.ids, model.device),
@@ -76,7 +76,7 @@ def attention_bias(seen: Tensor, model: Any) -> Tensor:
 
     Args:
         seen: Whether a query sees a key, bool `[rows, queries, keys]`.
-        model: Its dtype and device are the mask's.
+        model: Model that determines dtype and device of the mask.
     """
     unseen = ~moved(seen, model.device)[:, None]
     mask = torch.zeros(unseen.shape, dtype=model.dtype, device=model.device)

@@ -10,7 +10,7 @@ from torch import nn
 
 
 def enable_checkpointing(base: Any) -> list[nn.Module]:
-    """Prepare a model for it, and return the layers that can do it; `recomputing` lets them."""
+    """Enable gradient checkpointing in a model, and return the layers that support it; see `recomputing`."""
     if hasattr(base, "activation_checkpointing_enable"):  # its new name
         base.activation_checkpointing_enable({"use_reentrant": False})
     else:

@@ -54,28 +54,29 @@ from poad_sb3.settings.model import Check, CriticTrunk
 
 T = TypeVar("T")
 LEAST_TOKENS, LEAST_TEXTS = 512, 8
-"""Tokens of passes, and texts that are decoded together, that are worth a part of their own; see `parts_of`."""
+"""Minimum numbers of tokens of passes, and of texts decoded together, that are worth their own part; see `parts_of`."""
 CACHED_PER_FORWARD = 8
-"""Tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding step costs
-little more for many texts than for one, and without gradients a token takes little memory."""
+"""Number of tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding
+step costs little more for many texts than for one, and without gradients a token takes little memory."""
 _MOST_GATHERED = 2**24
-"""Numbers of gathered rows of the head, 64 MiB, up to which they are gathered although all logits would take less."""
+"""Maximum size of gathered rows of the head, in numbers (64 MiB); up to it they are gathered although all logits
+would take less."""
 
 
 class LanguageModel(nn.Module):
     """A causal language model, its trained parameters, and its tokenizer.
 
     Args:
-        model: An embedded one (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), a folder, an id of the Hugging Face hub,
-            or a function that makes model and tokenizer.
-        device: Device of the base; `fsdp` moves it later.
-        is_trained: False for a model that stays as it is, without an adapter.
-        micro_batches: Parts that passes are split into; see `PPOSettings.micro_batches`.
-        **settings: Others of `ModelSettings`; default, range and help of each are there.
+        model: Name of an embedded model (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), a folder, an id of the Hugging
+            Face hub, or a function that makes model and tokenizer.
+        device: Torch device of the base; `fsdp` moves it later.
+        is_trained: Whether to add an adapter; False for a model that is not trained.
+        micro_batches: Number of parts that passes are split into; see `PPOSettings.micro_batches`.
+        **settings: Other fields of `ModelSettings`; their default, range and help are documented there.
 
     Raises:
-        ModelError: If the model cannot be loaded as asked, is not scored as it scores itself, has no end token, or the
-            adapter does not fit it.
+        ModelError: If the model cannot be loaded as asked, the package's scores differ from its own, it has no end
+            token, or the adapter does not fit it.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class LanguageModel(nn.Module):
         shard(self, layers, device)
 
     def use_parts(self) -> None:
-        """Give up whole weights that a pass has left behind, before the parameters are read or changed.
+        """Free whole weights that a pass has left behind, before the parameters are read or changed.
 
         FSDP2 keeps those of the root module for the next pass.
         """
@@ -166,28 +167,28 @@ class LanguageModel(nn.Module):
 
     @property
     def base(self) -> Any:
-        """The transformers model; an adapter is inside its layers."""
+        """Transformers model; an adapter is inside its layers."""
         return self.network.get_base_model() if isinstance(self.network, PeftModel) else self.network
 
     @property
     def ranks(self) -> Ranks:
-        """The processes that passes may be split among."""
+        """Processes that passes may be split among."""
         return current_ranks()
 
     def use_plain_passes(self) -> None:
-        """Give up merged rows, batches and caches: every position that is read gets a plain pass of its own."""
+        """Disable merged rows, batches and caches: every position that is read gets a plain pass of its own."""
         self.plain_passes = True
         self.packs_trees = self.caches = self.cpu_fast_path = False
 
     # ------------------------------------------------------------------ text and tokens
 
     def prompt_ids(self, question: Question | str, reserve: int = 1) -> TokenIds:
-        """Token ids of a prompt; see `Prompter.prompt_ids`. A bare text is a question without history."""
+        """Return the token ids of a prompt; see `Prompter.prompt_ids`. A bare text is a question without history."""
         asked = Question(question, None) if isinstance(question, str) else question
         return self.prompter.prompt_ids(asked, reserve)
 
     def action_ids(self, text: str) -> TokenIds:
-        """Token ids of an action that continues a prompt; see `Prompter.action_ids`."""
+        """Return the token ids of an action that continues a prompt; see `Prompter.action_ids`."""
         return self.prompter.action_ids(text)
 
     @property
@@ -214,7 +215,7 @@ class LanguageModel(nn.Module):
         return run(*args)
 
     def parts(self, rows: Sequence[TokenRow]) -> list[list[list[int]]]:
-        """Group indices of rows by micro-batch, and in it for one pass: rows that begin alike, of similar lengths."""
+        """Group indices of rows by micro-batch, and in it by pass: rows that begin alike, of similar lengths."""
         groups = sorted(self._groups(rows), key=lambda group: group.size, reverse=True)
         limit = 1 if self.plain_passes else self.max_tokens_per_forward
         return [
@@ -223,7 +224,7 @@ class LanguageModel(nn.Module):
         ]
 
     def chunks(self, rows: Sequence[TokenRow]) -> Iterator[list[int]]:
-        """Group indices of rows for one pass."""
+        """Group indices of rows by pass."""
         for part in self.parts(rows):
             yield from part
 
@@ -244,8 +245,8 @@ class LanguageModel(nn.Module):
         """Return a result for each row, from passes that are split among the ranks.
 
         Args:
-            rows: The rows.
-            run: Makes a pass of some rows; the result of each, picklable.
+            rows: Rows of the passes.
+            run: Function that makes a pass of some rows and returns the result of each, picklable.
         """
         if not rows:
             return []
@@ -261,14 +262,14 @@ class LanguageModel(nn.Module):
         return groups_of(rows, self.hidden_size if self.packs_trees else 0, self.max_tokens_per_forward)
 
     def hidden_states(self, rows: Sequence[TokenRow], *, reference: bool = False) -> Tensor:
-        """Last hidden states at the positions that the rows read. Common prefixes of rows are run once.
+        """Compute the last hidden states at the positions that the rows read. Common prefixes of rows are run once.
 
         Args:
-            rows: One chunk; `chunks` makes them.
-            reference: Use the reference model, the model before training.
+            rows: Rows of one chunk; `chunks` makes them.
+            reference: Whether to use the reference model, the model before training.
 
         Returns:
-            `[total reads, hidden_size]` in the order of the rows and their reads.
+            Hidden states, `[total reads, hidden_size]`, in the order of the rows and their reads.
         """
         if (self.plain_passes and not _is_one_read(rows)) or (
             not self.packs_trees and any(row.parents for row in rows)
@@ -288,7 +289,7 @@ class LanguageModel(nn.Module):
         return torch.cat(parts)
 
     def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, reference: bool) -> Tensor:
-        """Hidden states with every read as an ordinary sequence: for models that see more than the mask."""
+        """Compute hidden states with every read as an ordinary sequence, for models that see more than the mask."""
         plain = [path_to(row, read) for row in rows for read in row.reads]
         parts: list[Tensor] = [torch.empty(0)] * len(plain)
         for chunk in self.chunks(plain):
@@ -298,7 +299,7 @@ class LanguageModel(nn.Module):
         return torch.stack(parts)
 
     def vocabulary_logits(self, hidden: Tensor, *, reference: bool = False) -> Tensor:
-        """Logits of the whole vocabulary after each hidden state, float32, `[n, vocabulary]`."""
+        """Compute the logits of the whole vocabulary after each hidden state, float32, `[n, vocabulary]`."""
         with self._model(reference) as model:
             head, config = model.get_output_embeddings(), model.config.get_text_config()
             if self._decodes_fast and type(head) is nn.Linear:
@@ -306,15 +307,15 @@ class LanguageModel(nn.Module):
             return adjust_logits(self(all_logits, head, hidden), config)
 
     def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, reference: bool = False) -> Tensor:
-        """Logits of the child tokens of each hidden state, up to a constant of each.
+        """Compute the logits of the child tokens of each hidden state, up to a constant of each.
 
         Args:
-            hidden: `[n, hidden_size]`.
-            children: Token ids wanted of each of the n.
-            reference: See `hidden_states`.
+            hidden: Hidden states, `[n, hidden_size]`.
+            children: Token ids of the children of each hidden state.
+            reference: Whether to use the reference model, see `hidden_states`.
 
         Returns:
-            Float32, flat, `[sum of the numbers of children]`.
+            Logits, float32, flat, `[sum of the numbers of children]`.
         """
         picks = Picks.of(children, hidden.device)
         with self._model(reference) as model:
@@ -334,12 +335,12 @@ class LanguageModel(nn.Module):
         temperatures: Tensor | None = None,
         base_features: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities of tokens under the whole vocabulary, entropies, and divergences from the base model.
+        """Compute log-probabilities of tokens under the whole vocabulary, entropies, and divergences from the base.
 
         Args:
-            hidden: `[n, hidden_size]`.
-            picks: The tokens.
-            temperatures: Divide the logits, `[n]`; 1 by default.
+            hidden: Hidden states, `[n, hidden_size]`.
+            picks: Tokens to score.
+            temperatures: Temperatures that divide the logits, `[n]`; 1 by default.
             base_features: Frozen hidden states at the same places, `[n, hidden_size]`, if divergences are wanted.
 
         Returns:
@@ -358,19 +359,19 @@ class LanguageModel(nn.Module):
         return vocabulary_statistics(asked, vocabulary, hidden, picks, temperatures, reference, least)
 
     def _least_slices(self, n_rows: int) -> int:
-        """Return the most passes through the head that a rank which shares the weights needs; 0 for a single rank."""
+        """Return the largest number of head passes among the ranks that share the weights; 0 for a single rank."""
         if not (self.is_sharded and self.ranks.is_data_parallel):
             return 0
         own = n_slices(n_rows, self.base.config.get_text_config().vocab_size)
         return int(max(one.item() for one in self.ranks.gather_tensors(torch.tensor(float(own)))))
 
     def child_log_probs(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
-        """As `child_logits`, normalised over the whole vocabulary."""
+        """Compute `child_logits` normalised over the whole vocabulary."""
         return self.statistics(hidden, Picks.of(children, hidden.device))[0]
 
     @torch.no_grad()
     def trunk_features(self, rows: Sequence[TokenRow]) -> list[Tensor]:
-        """Hidden states for the critic, float32, `[reads, hidden_size]` for each row; see `CriticTrunk`."""
+        """Compute hidden states for the critic, float32, `[reads, hidden_size]` for each row; see `CriticTrunk`."""
         reference = self.critic_trunk == CriticTrunk.FROZEN
 
         def run(chunk: list[int]) -> Sequence[Tensor]:
@@ -385,8 +386,8 @@ class LanguageModel(nn.Module):
         """Yield indices of prompts of similar lengths that this rank continues: as many as their cache may hold.
 
         Args:
-            prompts: Token ids.
-            n_new: Tokens that each may get.
+            prompts: Token ids of the prompts.
+            n_new: Maximum number of tokens that each may get.
         """
         order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]), reverse=True)
         for number, part in enumerate(parts_of([1] * len(order), self.micro_batches, LEAST_TEXTS)):
@@ -400,7 +401,7 @@ class LanguageModel(nn.Module):
 
     @contextmanager
     def decoding(self) -> Iterator[None]:
-        """Context in which prompts are continued; the model has no other use meanwhile."""
+        """Prepare the model to continue prompts within this context; it has no other use meanwhile."""
         # A shard holds no matrix to add the adapter to.
         with merged(self.base) if self.is_full_precision and not self.is_sharded else nullcontext():
             self._decodes_fast = self._may_be_fast()
@@ -413,7 +414,7 @@ class LanguageModel(nn.Module):
         return self.cpu_fast_path and self.base.device.type == "cpu" and applies_to(decoder_of(self.base))
 
     def start_decoding(self, prompts: Sequence[TokenIds]) -> Decoding:
-        """Begin to continue prompts token by token, with a cache where the model has one that can be trusted."""
+        """Start to continue prompts token by token, with a cache where the model has one that can be trusted."""
         self._require_room(max(map(len, prompts)))
         if not self.caches:
             return PlainDecoding(self.hidden_states, prompts)
@@ -468,11 +469,11 @@ class LanguageModel(nn.Module):
 
 
 def _is_one_read(rows: Sequence[TokenRow]) -> bool:
-    """Whether rows are a single sequence that is read at its end."""
+    """Return whether rows are a single sequence that is read at its end."""
     return len(rows) == 1 and rows[0].parents is None and rows[0].reads == (len(rows[0].tokens) - 1,)
 
 
 def _other_ends(base: Any) -> list[int]:
-    """End tokens of the model's own generation settings; a chat model may have several."""
+    """Return the end tokens of the model's own generation settings; a chat model may have several."""
     ends = getattr(getattr(base, "generation_config", None), "eos_token_id", None)
     return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [int(ends)]

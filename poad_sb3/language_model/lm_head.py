@@ -18,22 +18,23 @@ from torch.autograd.function import once_differentiable
 from poad_sb3.language_model.packing import moved
 
 Head = Callable[[Tensor], Tensor]
-"""From hidden states `[n, hidden]` to logits, float32, `[n, vocabulary]`, a tensor of its own."""
+"""Function from hidden states `[n, hidden]` to logits, float32, `[n, vocabulary]`, a new tensor."""
 
 MAX_LOGITS = 1 << 24
-"""Logits of the vocabulary that are kept for the backward pass; those of more rows are computed once more there."""
+"""Maximum number of logits that are kept for the backward pass; those of more rows are computed once more there."""
 SLICE_LOGITS = 1 << 22
-"""Logits that go through the head together. Much fewer waste the product (measured: twice the time at an eighth)."""
+"""Number of logits that go through the head together. Much fewer waste the product (measured: twice the time at an
+eighth)."""
 _LEAST = -1e4
-"""Log-probabilities below it are as good as this: their exp is 0, and times a gradient they do not overflow."""
+"""Lower bound on log-probabilities: their exp is 0 already, and times a gradient they do not overflow."""
 
 
 class Picks(NamedTuple):
     """Tokens to score at each of n rows.
 
     Attributes:
-        tokens: Flat, row by row, int64 `[m]`.
-        counts: How many there are at each row, `[n]`.
+        tokens: Token ids, flat, row by row, int64 `[m]`.
+        counts: Number of tokens at each row, `[n]`.
     """
 
     tokens: Tensor
@@ -41,27 +42,27 @@ class Picks(NamedTuple):
 
     @classmethod
     def of(cls, children: Sequence[Sequence[int]], device: torch.device) -> Picks:
-        """Of the tokens at each row."""
+        """Create the picks of the tokens at each row."""
         flat = torch.tensor([token for tokens in children for token in tokens], dtype=torch.int64)
         return cls(moved(flat, device), [len(tokens) for tokens in children])
 
     def rows(self) -> Tensor:
-        """Row of each, int64 `[m]`."""
+        """Return the row of each token, int64 `[m]`."""
         rows = torch.arange(len(self.counts)).repeat_interleave(torch.tensor(self.counts, dtype=torch.int64))
         return moved(rows, self.tokens.device)
 
 
 def can_gather(head: Any) -> bool:
-    """Whether a head is a plain product with a matrix of numbers."""
+    """Return whether a head is a plain product with a matrix of numbers."""
     return type(head) is nn.Linear and head.weight.is_floating_point()
 
 
 def all_logits(head: Any, hidden: Tensor) -> Tensor:
-    """Logits of the whole vocabulary, float32 `[n, vocabulary]`, before an architecture's own scaling or caps.
+    """Compute the logits of the whole vocabulary, float32 `[n, vocabulary]`, before an architecture's scaling or caps.
 
     Args:
-        head: Of the model.
-        hidden: `[n, hidden]`.
+        head: Head of the model.
+        hidden: Hidden states, `[n, hidden]`.
     """
     weight = head.weight
     typed = hidden.to(weight.dtype) if weight.is_floating_point() else hidden
@@ -70,11 +71,11 @@ def all_logits(head: Any, hidden: Tensor) -> Tensor:
 
 
 def gathered_logits(head: Any, hidden: Tensor, picks: Picks) -> Tensor:
-    """Logits of the picks, float32 `[m]`, by their rows of the head only.
+    """Compute the logits of the picks, float32 `[m]`, from their rows of the head only.
 
     Args:
-        head: One that `can_gather`.
-        hidden: `[n, hidden]`.
+        head: Head that `can_gather`.
+        hidden: Hidden states, `[n, hidden]`.
         picks: Tokens at each row.
     """
     weights = nn.functional.embedding(picks.tokens, head.weight)
@@ -97,14 +98,15 @@ def vocabulary_statistics(
     d log p_k / dz = e_k - p, dH / dz = -p (log p + H), dKL(p, q) / dz = p (log p - log q - KL).
 
     Args:
-        head: Of the model. Its trained parameters get their gradient in the backward pass, in `.grad`.
-        vocabulary: Number of logits.
-        hidden: `[n, hidden]`.
+        head: Head of the model. Its trained parameters get their gradient in the backward pass, in `.grad`.
+        vocabulary: Number of tokens in the vocabulary.
+        hidden: Hidden states, `[n, hidden]`.
         picks: Tokens at each row.
-        temperatures: Divide the logits, `[n]`; 1 by default.
-        reference: Log-probabilities of another distribution at a slice of the rows, a tensor of its own.
-        least_slices: Passes through the head at least, the last ones of no rows: ranks that share the weights make the
-            same number.
+        temperatures: Temperatures that divide the logits, `[n]`; 1 by default.
+        reference: Function that returns the log-probabilities of another distribution at a slice of the rows, in a new
+            tensor.
+        least_slices: Minimum number of passes through the head, the last ones without rows: ranks that share the
+            weights make the same number.
 
     Returns:
         Log-probabilities of the picks, `[m]`; entropy of each distribution in nats, `[n]`; and its divergence from the
@@ -133,7 +135,7 @@ class _Query(NamedTuple):
     least_slices: int
 
     def slices(self) -> Iterator[tuple[slice, Picks, slice]]:
-        """Slices of the rows whose logits are in memory together, their picks, and where these are."""
+        """Yield slices of the rows whose logits are in memory together, their picks, and the slice of the picks."""
         n_rows, size = len(self.picks.counts), max(1, SLICE_LOGITS // self.vocabulary)
         ends = [0, *itertools.accumulate(self.picks.counts)]
         for number in range(max(n_slices(n_rows, self.vocabulary), self.least_slices)):
@@ -142,7 +144,7 @@ class _Query(NamedTuple):
             yield rows, Picks(self.picks.tokens[where], self.picks.counts[rows]), where
 
     def tempered(self, logits: Tensor, rows: slice) -> Tensor:
-        """Logits divided by the temperatures of a slice."""
+        """Divide logits by the temperatures of a slice."""
         return logits if self.temperatures is None else logits / self.temperatures[rows, None]
 
 
@@ -191,7 +193,7 @@ def _describe(
     *,
     keep: bool,
 ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-    """Log-probabilities of the picks of a slice, and its logits to keep; the others go to `known`, `[3, n]`."""
+    """Return log-probabilities of a slice's picks, and its logits to keep; write the others to `known`, `[3, n]`."""
     leaf, raw = _through(query.head, hidden[rows], with_gradient=keep)
     logits = query.tempered(raw.detach(), rows)
     log_probs = logits.log_softmax(-1)
@@ -210,7 +212,7 @@ def _describe(
 def _go_back(
     query: _Query, logits: Tensor, rows: slice, picks: Picks, known: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> None:
-    """Send the gradients of a slice through the head: of the picks, of entropies and divergences `[n, 1]`."""
+    """Send the gradients of a slice through the head: those of the picks, of entropies and divergences `[n, 1]`."""
     norms, entropies, kls = known
     given, of_entropies, of_kls = gradients
     log_probs = query.tempered(logits.detach(), rows) - norms
@@ -228,7 +230,7 @@ def _go_back(
 
 
 def _gain(log_probs: Tensor, probs: Tensor, reference: Tensor) -> Tensor:
-    """`log p - log q` in place of log q, and 0 where p is, also if q is."""
+    """Compute `log p - log q` in place of log q; 0 where p is 0, also if q is."""
     return torch.sub(log_probs, reference, out=reference).masked_fill_(probs == 0, 0)
 
 

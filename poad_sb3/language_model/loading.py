@@ -1,4 +1,4 @@
-"""Where a model comes from: the pocket model, a folder, a hub, or a user's own function."""
+"""Loading of a model from the embedded ones, a folder, a hub, or a user's own function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from poad_sb3.errors import ModelError
 from poad_sb3.pocket import model_path
 
 ModelFactory = Callable[[], tuple[Any, Any]]
-"""Makes a transformers model and its tokenizer."""
+"""Function that makes a transformers model and its tokenizer."""
 
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """Types of the base weights. Not float16: there gradients through the frozen base underflow without loss scaling."""
@@ -49,7 +49,7 @@ FIX_FILES = (
 )
 """Advice where files could not be loaded."""
 _LONGEST = 300
-"""Characters of an error of transformers or the hub that are shown."""
+"""Maximum number of characters of an error of transformers or the hub that are shown."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class ModelSource:
     """Source of a model.
 
     Attributes:
-        model: An embedded one (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), a folder, an id of the Hugging Face hub,
-            or a function that makes model and tokenizer.
+        model: Name of an embedded model (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), a folder, an id of the Hugging
+            Face hub, or a function that makes model and tokenizer.
         revision: Commit, tag or branch on the hub.
-        dtype: Key of `DTYPES`.
-        quantization: `"8bit"`, `"4bit"`, arguments of `BitsAndBytesConfig`, or None.
-        attn_implementation: `"eager"`, `"sdpa"`, `"flash_attention_2"` or another of transformers; its choice if
-            None.
-        device: Where a quantised model is loaded; others are moved later.
+        dtype: Data type of the weights, a key of `DTYPES`.
+        quantization: Quantisation: `"8bit"`, `"4bit"`, arguments of `BitsAndBytesConfig`, or None.
+        attn_implementation: Attention: `"eager"`, `"sdpa"`, `"flash_attention_2"` or another of transformers; its
+            choice if None.
+        device: Torch device for loading a quantised model; others are moved later.
     """
 
     model: str | ModelFactory = "pocket"
@@ -81,11 +81,11 @@ class ModelSource:
 
 
 def load(source: ModelSource) -> tuple[Any, Any]:
-    """Model and tokenizer.
+    """Load the model and its tokenizer.
 
     Raises:
         ModelError: If the model cannot be loaded as asked, or its tokenizer has no end token.
-        MissingExtraError: If it is to be quantised and bitsandbytes is not installed.
+        MissingExtraError: If the model is to be quantised and bitsandbytes is not installed.
     """
     check_source(source)
     base, tokenizer = _from_files(source) if isinstance(source.model, str) else from_factory(source)
@@ -103,14 +103,14 @@ def require_end_token(tokenizer: Any, source: ModelSource) -> None:
 
 
 def context_length(config: Any, name: str) -> int:
-    """Tokens that a model may read.
+    """Return the maximum number of tokens that a model may read.
 
-    LongRoPE (Phi-3 with 128k) takes other factors once the longest row of a pass is beyond the length it was first
+    LongRoPE (Phi-3 with 128k) takes other factors once the longest row of a pass exceeds the length it was first
     trained on: a row would then depend on its neighbours, and a cache hold keys of both. So that length is the limit.
 
     Args:
-        config: Of the model's text.
-        name: Of the model, for the warning.
+        config: Config of the model's text.
+        name: Name of the model, for the warning.
     """
     length = getattr(config, "max_position_embeddings", None) or 0
     length = int(length) if length > 0 else sys.maxsize
@@ -131,7 +131,7 @@ def check_source(source: ModelSource) -> None:
     """Refuse an impossible source before any file is read.
 
     Raises:
-        ModelError: If it is of the wrong kind, or its settings do not go together.
+        ModelError: If the source is of the wrong kind, or its settings do not go together.
     """
     if isinstance(source.model, nn.Module) or not (isinstance(source.model, str) or callable(source.model)):
         raise ModelError(
@@ -151,7 +151,7 @@ def check_source(source: ModelSource) -> None:
 
 
 def _how(source: ModelSource) -> list[str]:
-    """Names of the settings that say how files are loaded."""
+    """Return the names of the given settings that determine how files are loaded."""
     given = {
         "revision": source.revision,
         "quantization": source.quantization,
@@ -203,7 +203,7 @@ def check_folder(model: str) -> None:
     """Refuse a path that can only be a folder and does not exist, before any request to a hub.
 
     Raises:
-        ModelError: If it is none.
+        ModelError: If the path is no folder.
     """
     is_path = model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1
     if is_path and not Path(model).exists():
@@ -214,7 +214,7 @@ def check_folder(model: str) -> None:
 
 
 def pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
-    """Return the revision, tied to the commit that it means now, and the commit; None for a folder.
+    """Return the revision, pinned to the commit that it means now, and the commit; None for a folder.
 
     Model and tokenizer come from the same commit then. A missing model or an unreachable hub is refused before any file
     is requested: the client would retry for half a minute.
@@ -239,7 +239,7 @@ def said_by(error: BaseException) -> str:
 
 
 def at_revision(revision: str | None) -> str:
-    """Words for a revision in a message; none without one."""
+    """Return the words for a revision in a message; none without one."""
     return "" if revision is None else f" at revision {revision!r}"
 
 
@@ -247,7 +247,7 @@ def from_factory(source: ModelSource) -> tuple[Any, Any]:
     """Return the result of the user's function; seeds that it sets must not become those of the training.
 
     Raises:
-        ModelError: If it makes something else than a model and its tokenizer.
+        ModelError: If the function returns anything but a model and its tokenizer.
     """
     assert not isinstance(source.model, str)
     kept = random.getstate(), np.random.get_state()
@@ -275,10 +275,10 @@ def from_factory(source: ModelSource) -> tuple[Any, Any]:
 
 
 def quantization_config(source: ModelSource) -> Any:
-    """How bitsandbytes shall hold the weights, as `BitsAndBytesConfig`.
+    """Return the settings of bitsandbytes for the weights, as `BitsAndBytesConfig`.
 
     Raises:
-        ModelError: If it cannot.
+        ModelError: If the model cannot be quantised.
         MissingExtraError: If bitsandbytes is not installed.
     """
     given = source.quantization

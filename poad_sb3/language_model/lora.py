@@ -1,4 +1,4 @@
-"""The trainable part: a LoRA adapter on a frozen base, or all weights."""
+"""Trainable parameters: a LoRA adapter on a frozen base, or all weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _TARGETS = {
     "mamba": ["in_proj", "x_proj"],
     "mamba2": ["in_proj"],
 }
-"""Of architectures that read the weight of another linear layer past an adapter, or have grouped ones."""
+"""Target modules of architectures that read the weight of another linear layer past an adapter, or have grouped
+layers."""
 _FINGERPRINT_ELEMENTS = 1 << 18
 _PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2260 1234", "x=f(a)\n    return x", "")
 
@@ -40,7 +41,7 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:
     """Return the base with an adapter around it, or the base itself with all weights trainable.
 
     Args:
-        base: A transformers model.
+        base: Transformers model.
         lora: Arguments of `peft.LoraConfig` laid over `DEFAULT_LORA`; None for full fine-tuning.
 
     Raises:
@@ -88,7 +89,7 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:
 
 
 def _tied_layers(network: Any) -> Iterator[tuple[Any, Any]]:
-    """Pairs of adapted layers on one base weight, as in Zamba2: the first on each weight, and another one.
+    """Yield pairs of adapted layers on one base weight, as in Zamba2: the first on each weight, and another one.
 
     They get one adapter: two could not be merged into one weight.
     """
@@ -111,7 +112,7 @@ def _check_full(base: Any) -> None:
 
 
 def _default_targets(base: Any) -> list[str] | str:
-    """Where the adapter goes: q_proj and v_proj, peft's choice for the architecture, or every linear layer."""
+    """Return the target modules: q_proj and v_proj, peft's choice for the architecture, or every linear layer."""
     leaves = {name.rpartition(".")[2] for name, _ in base.named_modules()}
     if leaves.issuperset(_PAPERS_TARGETS):
         return list(_PAPERS_TARGETS)
@@ -129,20 +130,20 @@ def _are_conv1d(base: Any, targets: Any) -> bool:
 
 
 def is_quantized(base: Any) -> bool:
-    """Whether the base weights are held in 8 or 4 bits."""
+    """Return whether the base weights are held in 8 or 4 bits."""
     return getattr(base, "hf_quantizer", None) is not None
 
 
 @contextmanager
 @torch.no_grad()
 def merged(base: Any) -> Iterator[None]:
-    """Let plain layers with the sum of base and adapter stand in for adapted ones, where they are plain products.
+    """Replace adapted layers, where they are plain products, by plain layers with the sum of base and adapter.
 
     Where few tokens go through the model at a time, as in decoding, an adapter's own small products take as long as the
     large ones. The base's weights are not touched: adding and subtracting would leave them changed by rounding.
 
     Args:
-        base: A model with an adapter in it, in float32.
+        base: Model with an adapter in it, in float32.
     """
     replaced: list[tuple[Any, str, Any]] = []
     for parent in list(base.modules()):
@@ -179,8 +180,8 @@ def merged_copy(network: PeftModel) -> Any:
     """Return a copy of the model in the CPU's memory, with the adapter merged into its weights.
 
     Raises:
-        ValueError: If the adapter cannot be merged; of peft, as the next one.
-        RuntimeError: Likewise.
+        ValueError: If peft cannot merge the adapter.
+        RuntimeError: If peft cannot merge the adapter.
     """
     # deepcopy would copy on the model's own device, where there may be no room for a second one.
     known: dict[int, Any] = {id(one): nn.Parameter(_on_cpu(one), requires_grad=False) for one in network.parameters()}
@@ -215,7 +216,7 @@ def _sum_of(layer: Any) -> nn.Linear:
 
 
 def fingerprint(base: Any, tokenizer: Any) -> str:
-    """Digest of the base weights, the vocabulary, and the behaviour in which tokenizers differ.
+    """Return a digest of the base weights, the vocabulary, and the behaviour in which tokenizers differ.
 
     Of each tensor at most 262,144 evenly spaced elements are read: all of the pocket model, and of a large one enough
     that no fine-tuning passes for the original, in seconds.

@@ -20,8 +20,9 @@ TokenIds = tuple[int, ...]
 Ints = NDArray[np.int64]
 
 _WIDTHS_PER_TOKEN = 6
-"""A token costs 24 h^2 operations in the matrices of a layer of width h (4 h^2 weights of attention, 8 h^2 of the MLP,
-two operations each), and attention 4 h for each token that it may look at: as much again if these are 6 h."""
+"""Number of widths h that an attended token counts: a token costs 24 h^2 operations in the matrices of a layer of
+width h (4 h^2 weights of attention, 8 h^2 of the MLP, two operations each), and attention 4 h for each token that it
+may look at: as much again if these are 6 h."""
 
 
 class TokenRow(NamedTuple):
@@ -29,7 +30,7 @@ class TokenRow(NamedTuple):
 
     Attributes:
         tokens: Token ids.
-        parents: Position each token follows; None for an ordinary sequence, where that is the one before it. With a
+        parents: Position that each token follows; None for an ordinary sequence, where it is the one before. With a
             branching row, several continuations share one prefix: every token attends to its ancestors only.
         reads: Positions whose hidden states are wanted.
     """
@@ -46,9 +47,9 @@ class Packed(NamedTuple):
         ids: Token ids, `[groups, longest]`.
         positions: Position of each token in its own sequence, `[groups, longest]`.
         seen: Whether a position attends to another, bool `[groups, longest, longest]`; None for plain causal rows.
-        deepest: Tokens of the longest sequence.
+        deepest: Number of tokens of the longest sequence.
         batch: Group of each read, in the order of the rows and their reads.
-        place: Position of each read in it.
+        place: Position of each read in its group.
     """
 
     ids: Tensor
@@ -63,9 +64,9 @@ class Group(NamedTuple):
     """Rows that are merged into one tree.
 
     Attributes:
-        rows: Their numbers, sorted by tokens.
-        shared: How many tokens each begins with that are already there, those of the row before it.
-        size: Tokens of the tree.
+        rows: Numbers of the rows, sorted by tokens.
+        shared: Number of first tokens that each row shares with the row before it.
+        size: Number of tokens of the tree.
     """
 
     rows: list[int]
@@ -80,9 +81,9 @@ def groups_of(rows: Sequence[TokenRow], width: int, limit: int) -> list[Group]:
     Rows are taken in the order of their tokens; one joins the tree before it if that is cheaper than to stand alone.
 
     Args:
-        rows: Sequences or trees.
-        width: Of the model; 0 if it cannot attend to trees, so that every row stands alone.
-        limit: Tokens of a tree that more rows may join.
+        rows: Rows to merge, sequences or trees.
+        width: Hidden size of the model; 0 if it cannot attend to trees, so that every row stands alone.
+        limit: Maximum number of tokens of a tree that more rows may join.
 
     Returns:
         Groups of rows; each row is in one group.
@@ -109,7 +110,7 @@ def _cost(n_tokens: int, width: int) -> float:
 
 
 def _shared(first: TokenRow, second: TokenRow) -> int:
-    """Tokens that two rows begin with alike, before either of them branches."""
+    """Return the number of tokens that two rows begin with alike, before either of them branches."""
     longest = min(_unbranched(first), _unbranched(second))
     left, right = (np.fromiter(row.tokens[:longest], np.int64, longest) for row in (first, second))
     different = np.flatnonzero(left != right)
@@ -117,7 +118,7 @@ def _shared(first: TokenRow, second: TokenRow) -> int:
 
 
 def _unbranched(row: TokenRow) -> int:
-    """Tokens before the first that does not follow the one before it."""
+    """Return the number of tokens before the first that does not follow the one before it."""
     if row.parents is None:
         return len(row.tokens)
     steps = np.fromiter(row.parents, np.int64, len(row.parents)) != np.arange(-1, len(row.parents) - 1)
@@ -125,14 +126,14 @@ def _unbranched(row: TokenRow) -> int:
 
 
 def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Packed:
-    """Rows as tensors.
+    """Convert rows to tensors.
 
-    Behind a causal mask right padding cannot be seen from any real position, so ordinary rows need no mask. Their
-    padding goes on counting positions: a position that starts again at 0 would look like a second, packed sequence.
+    Behind a causal mask right padding cannot be seen from any real position, so ordinary rows need no mask. Positions
+    continue through the padding: a position that starts again at 0 would look like a second, packed sequence.
 
     Args:
-        rows: Sequences or trees.
-        groups: Rows to merge; none by default.
+        rows: Rows to pack, sequences or trees.
+        groups: Groups of rows to merge; none by default.
     """
     groups = groups_of(rows, 0, 0) if groups is None else groups
     longest = max(group.size for group in groups)

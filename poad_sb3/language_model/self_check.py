@@ -1,4 +1,4 @@
-"""Checks, at loading, of everything that the package relies on in a model.
+"""Checks of a model at loading, of all properties that the package relies on.
 
 Some things differ between architectures without any error: how a model changes its logits after the head (scaling, soft
 caps), whether it attends to a packed tree of continuations as to separate sequences (sliding windows, biases by
@@ -33,9 +33,9 @@ _SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_c
 _REACHES = ("index_topk", "keep_window_size", "attention_chunk_size", "chunk_size")
 _LONGEST_REACH = 128
 _SIBLING = 64
-"""Tokens of a branch in the probe of packed rows."""
+"""Number of tokens of a branch in the probe of packed rows."""
 _EXACT, _ROUNDED = 1e-4, 0.05
-"""Largest error of hidden states, relative to their size: in 16 bits or less the order of sums shows."""
+"""Maximum error of hidden states, relative to their size: in 16 bits or less the order of sums shows."""
 
 HiddenStates = Callable[..., Tensor]
 
@@ -44,11 +44,11 @@ class Abilities(NamedTuple):
     """Capabilities of a model.
 
     Attributes:
-        hidden_size: Width of its hidden states.
+        hidden_size: Width of the model's hidden states.
         plain_passes: Whether every position that is read needs a pass of its own over the tokens up to it, since its
             hidden state depends on the rest of its batch or on later tokens.
         packs_trees: Whether several continuations of a prompt may share a row.
-        caches: Whether its key-value cache continues prompts of different lengths.
+        caches: Whether the model's key-value cache continues prompts of different lengths.
         is_fast: Whether `cpu_fast_path` decodes as the model's own modules do.
     """
 
@@ -60,7 +60,7 @@ class Abilities(NamedTuple):
 
 
 def is_full_precision(base: Any) -> bool:
-    """Whether passes of another shape give the same numbers to about 1e-6: float32, not quantised."""
+    """Return whether passes of another shape give the same numbers to about 1e-6: float32, not quantised."""
     return bool(base.dtype == torch.float32) and not is_quantized(base)
 
 
@@ -93,14 +93,14 @@ def check_model(
     """Compare the package's passes with the model's own on a few tokens.
 
     Args:
-        base: The model.
-        hidden_states: From rows to hidden states, each row in its place in a batch.
-        vocabulary_logits: `LanguageModel.vocabulary_logits`.
-        name: The model's name, for the message.
+        base: Transformers model.
+        hidden_states: Function from rows to hidden states, each row in its place in a batch.
+        vocabulary_logits: Function from hidden states to logits, `LanguageModel.vocabulary_logits`.
+        name: Name of the model, for the message.
         check: Response to ordinary sequences that are not scored as the model itself scores them.
 
     Raises:
-        ModelError: If they are not, unless `check` is `"warn"`; and if the model cannot be run.
+        ModelError: If the scores differ, unless `check` is `"warn"`; and if the model cannot be run.
     """
     row = probe_row(base)
     tokens = row.tokens
@@ -135,7 +135,7 @@ def check_model(
 
 
 def probe_length(base: Any) -> int:
-    """Length of a prompt that exercises an architecture: longer than its windows, where these are short."""
+    """Return the length of a prompt that exercises an architecture: longer than its windows, where these are short."""
     config = base.config.get_text_config()
     reaches = [getattr(config, name, None) for name in (*_WINDOW_SETTINGS, *_REACHES)]
     shown = max([12, *(3 * reach // 2 for reach in reaches if isinstance(reach, int) and reach <= _LONGEST_REACH)])
@@ -152,7 +152,7 @@ def probe_row(base: Any) -> TokenRow:
 
 @torch.no_grad()
 def plain_hidden(base: Any) -> Tensor:
-    """Return the hidden states of the probe before anything is done to the model."""
+    """Return the hidden states of the probe in the unchanged model."""
     ids = torch.tensor([probe_row(base).tokens], device=base.device)
     try:
         hidden: Tensor = decoder_of(base)(input_ids=ids, use_cache=False).last_hidden_state[:, -1]
@@ -172,14 +172,14 @@ def check_reference(
     """Compare the model without its adapter with the model before the adapter was added.
 
     Args:
-        reference: From rows to hidden states without the adapter.
-        before: `plain_hidden` of the base.
+        reference: Function from rows to hidden states without the adapter.
+        before: Hidden states of the base before the adapter was added, from `plain_hidden`.
         trained: Parameters that training will change; changed here, and restored.
-        name: The model's name, for the message.
-        base: The transformers model. With rounding, as in 8 bits, the tolerance is larger: passes differ in shape.
+        name: Name of the model, for the message.
+        base: Transformers model. With rounding, as in 8 bits, the tolerance is larger: passes differ in shape.
 
     Raises:
-        ModelError: If they differ, as with trained biases or adapters that begin with a part of the base.
+        ModelError: If the models differ, as with trained biases or adapters that begin with a part of the base.
     """
     kept = [one.detach().clone() for one in trained]
     try:
@@ -207,7 +207,7 @@ def _unsupported(name: str, reason: str) -> str:
 
 
 def _sees_whole_sequences(config: Any) -> bool:
-    """Whether no layer is configured with a window; a mask of our own would override it."""
+    """Return whether no layer is configured with a window; a mask of our own would override it."""
     layers = getattr(config, "layer_types", None)
     if layers is not None:
         return all(layer == "full_attention" for layer in layers)
@@ -233,7 +233,7 @@ def _one_by_one(hidden_states: HiddenStates, rows: Sequence[TokenRow]) -> Tensor
 
 
 def _context_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
-    """Difference of texts alone from the same texts beside others in a batch, and with more text behind them."""
+    """Return the difference of texts alone from the same texts in a batch, and with more text behind them."""
     n = len(tokens)
     lengths = (n, 3, 7, n - 1)
     rows = [TokenRow(tokens[:length], None, (length - 1,)) for length in lengths]
@@ -243,7 +243,7 @@ def _context_error(tokens: TokenIds, hidden_states: HiddenStates) -> float:
 
 
 def _pack_error(sibling: int, tokens: TokenIds, hidden_states: HiddenStates) -> float:
-    """Difference between two branches packed into one row and the same branches apart.
+    """Return the difference between two branches packed into one row and the same branches apart.
 
     A long branch stands before the second one: an attention that weighs distances in the row shows beside rounding.
     """
@@ -258,7 +258,7 @@ def _pack_error(sibling: int, tokens: TokenIds, hidden_states: HiddenStates) -> 
 def _cache_error(
     start: Callable[[Sequence[TokenIds]], Decoding], tokens: TokenIds, hidden_states: HiddenStates
 ) -> float:
-    """By how much decoding two prompts, the shorter one padded and the longer one ended early, differs from passes."""
+    """Return the difference of decoding two prompts, the shorter padded, the longer ended early, from plain passes."""
 
     def whole(*texts: TokenIds) -> Tensor:
         return hidden_states([TokenRow(text, None, (len(text) - 1,)) for text in texts])
@@ -276,7 +276,7 @@ def _cache_error(
 
 @torch.no_grad()
 def check_checkpointing(with_it: Callable[[], Tensor], without: Callable[[], Tensor], name: str) -> None:
-    """Compare hidden states with activations computed again, and kept.
+    """Compare hidden states with activations computed again to those with activations kept.
 
     Raises:
         ModelError: If they differ: something in the layers, such as dropout, depends on the mode.

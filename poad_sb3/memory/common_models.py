@@ -1,4 +1,4 @@
-"""Configs of common models, and the memory that training each of them takes."""
+"""Configs of common models, and the memory for training each of them."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ COMMON_MODELS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 def common_size(name: str, settings: ModelSettings | None = None) -> ModelSize:
-    """Size of one of `COMMON_MODELS`.
+    """Return the size of one of `COMMON_MODELS`.
 
     Args:
-        name: Of the model.
-        settings: Of the model; `dtype` counts, and whether there is an adapter (the default one) or none.
+        name: Name of the model.
+        settings: Settings of the model; only `dtype` counts, and whether there is an adapter (the default one) or none.
     """
     settings = settings or ModelSettings()
     return _common_size(name, str(settings.dtype), settings.lora is None)
@@ -49,7 +49,7 @@ def common_size(name: str, settings: ModelSettings | None = None) -> ModelSize:
 
 @functools.lru_cache
 def _common_size(name: str, dtype: str, is_full: bool) -> ModelSize:
-    """From models of one and two layers, since all layers of these models are equal."""
+    """Compute a size from models of one and two layers, since all layers of these models are equal."""
     settings = ModelSettings(dtype=dtype, lora=None if is_full else DEFAULT_LORA)
     config = COMMON_MODELS[name]
     kind = CONFIG_MAPPING["qwen2" if name.startswith("Qwen") else "llama"]

@@ -25,7 +25,7 @@ from poad_sb3.memory.estimate import MemoryEstimate, estimate
 from poad_sb3.settings import ModelSettings
 
 MARGIN = 0.1
-"""Share of the free memory that is left alone: for the allocator's gaps, and for uncounted memory."""
+"""Share of the free memory that is kept free: for the allocator's gaps, and for uncounted memory."""
 TOKENS = (1024, 512, 256)
 """Values of `max_tokens_per_forward` to try: a smaller pass takes less memory and more time, and learns the same."""
 _PACKAGES = ("lang-envs", "torch", "transformers", "peft", "stable-baselines3")
@@ -44,12 +44,12 @@ class Precision(NamedTuple):
 
 
 class HostMemory(NamedTuple):
-    """Bytes of main memory.
+    """Main memory, in bytes.
 
     Attributes:
-        total: That this process could ever have.
-        available: That is free now, or would be given back if asked for.
-        limited: Whether it is a control group (a container, a job of a scheduler) that sets the bound.
+        total: Maximum memory of this process.
+        available: Memory that is free now, or would be freed on demand.
+        limited: Whether a control group (a container, a job of a scheduler) sets the bound.
     """
 
     total: int
@@ -58,14 +58,14 @@ class HostMemory(NamedTuple):
 
 
 class Device(NamedTuple):
-    """Where tensors can be.
+    """Device for tensors.
 
     Attributes:
-        name: As torch calls it.
-        label: Description.
-        total: Bytes of memory; None if it does not say.
-        free: Bytes that are free now.
-        capability: CUDA's compute capability, such as `"9.0"`.
+        name: Name of the device in torch.
+        label: Description of the device.
+        total: Size of the memory, in bytes; None if unknown.
+        free: Free memory, in bytes; None if unknown.
+        capability: Compute capability of CUDA, such as `"9.0"`.
         dtypes: Number formats in which a matrix product works.
         emulates_bfloat16: Whether bfloat16 works, but not in hardware (CUDA only).
     """
@@ -95,8 +95,8 @@ class Quantization(NamedTuple):
     """Quantisation by bitsandbytes on the device that `auto` takes.
 
     Attributes:
-        version: None if it is not installed.
-        problems: Why a way does not work here, by `"8bit"` and `"4bit"`; one that is missing works.
+        version: Version of bitsandbytes; None if it is not installed.
+        problems: Reasons why `"8bit"` or `"4bit"` does not work here; a missing key works.
     """
 
     version: str | None
@@ -104,18 +104,18 @@ class Quantization(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """All that was found.
+    """Facts of a machine.
 
     Attributes:
-        python: Version.
+        python: Version of Python.
         system: Operating system and architecture.
-        versions: Of the packages that matter; None for one that is not installed.
-        cores: That this process may use.
-        memory: Of the host.
-        devices: The CPU last.
+        versions: Versions of the packages that matter; None for one that is not installed.
+        cores: Number of cores that this process may use.
+        memory: Memory of the host.
+        devices: Devices, the CPU last.
         automatic: Name of the device that `device="auto"` takes.
-        attention: Kernels.
-        quantization: bitsandbytes.
+        attention: Attention implementations.
+        quantization: Quantisation by bitsandbytes.
     """
 
     python: str
@@ -130,11 +130,11 @@ class Machine(NamedTuple):
 
     @property
     def device(self) -> Device:
-        """The device that `auto` takes."""
+        """Device that `auto` takes."""
         return next(device for device in self.devices if device.name == self.automatic)
 
     def can_train(self, precision: Precision) -> bool:
-        """Whether that device computes in a number format, and quantises to it if asked."""
+        """Return whether that device computes in a number format, and quantises to it if asked."""
         return precision.dtype in self.device.dtypes and precision.quantization not in self.quantization.problems
 
 
@@ -144,7 +144,7 @@ PRECISIONS = (
     Precision("8-bit", "bfloat16", "8bit"),
     Precision("4-bit", "bfloat16", "4bit"),
 )
-"""With an adapter each, the most exact first."""
+"""Number formats of weights with an adapter each, the most exact first."""
 
 
 class Choice(NamedTuple):
@@ -153,7 +153,7 @@ class Choice(NamedTuple):
     Attributes:
         model: Name of a common model.
         policy_kwargs: Arguments of the policy.
-        needed: Bytes.
+        needed: Memory that the training needs.
     """
 
     model: str
@@ -162,13 +162,13 @@ class Choice(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """One model in one way to hold its weights, with passes of the default size.
+    """One model in one number format of its weights, with passes of the default size.
 
     Attributes:
         model: Name of a common model.
-        precision: How its weights are held.
-        bytes: Needed without gradient checkpointing.
-        bytes_with_checkpointing: Needed with it.
+        precision: Number format of its weights.
+        bytes: Memory needed without gradient checkpointing, in bytes.
+        bytes_with_checkpointing: Memory needed with gradient checkpointing, in bytes.
         verdict: `"yes"`, `"checkpointing"` (only with it), `"no"`, or `""` if the free memory is unknown.
     """
 
@@ -183,10 +183,10 @@ class Diagnosis(NamedTuple):
     """A machine and the models that fit there.
 
     Attributes:
-        machine: The machine.
-        usable: Bytes that a training may take: the free ones, less a margin; None if unknown.
-        fits: Each common model, in each way to hold its weights.
-        best: The largest model that can be trained here, and how; None if there is none.
+        machine: Examined machine.
+        usable: Memory that a training may use, in bytes: the free memory less a margin; None if unknown.
+        fits: Result of each common model in each number format.
+        best: Largest model that can be trained here, with its settings; None if there is none.
     """
 
     machine: Machine
@@ -199,7 +199,7 @@ def diagnose(machine: Machine | None = None) -> Diagnosis:
     """Examine this machine, and find the models that can be trained on it.
 
     Args:
-        machine: One that was examined already; this one by default.
+        machine: Facts of a machine; this one is examined by default.
     """
     machine = examine() if machine is None else machine
     usable = usable_memory(machine.device.free)
@@ -208,10 +208,10 @@ def diagnose(machine: Machine | None = None) -> Diagnosis:
 
 
 def fits(usable: int | None) -> tuple[Fit, ...]:
-    """All common models, each in all ways.
+    """Return the fit of all common models in all number formats.
 
     Args:
-        usable: Bytes that a training may take; None if that is unknown.
+        usable: Memory that a training may use, in bytes; None if unknown.
     """
     found = []
     for model, precision in itertools.product(COMMON_MODELS, PRECISIONS):
@@ -227,14 +227,14 @@ def fits(usable: int | None) -> tuple[Fit, ...]:
 def largest_choice(
     usable: int, precisions: Sequence[Precision] = PRECISIONS, models: Iterable[str] = tuple(COMMON_MODELS)
 ) -> Choice | None:
-    """Return the largest model that can be trained; of the settings that do, those that cost the least.
+    """Return the largest model that can be trained; of the settings that fit, those that cost the least.
 
     Large passes come before small ones, then exact weights before coarse ones, and no checkpointing before
     checkpointing.
 
     Args:
-        usable: Bytes that a training may take.
-        precisions: Those that work.
+        usable: Memory that a training may use, in bytes.
+        precisions: Number formats that work.
         models: Names of candidates, from small to large.
     """
     tried = itertools.product(reversed(tuple(models)), TOKENS, precisions, (False, True))
@@ -249,7 +249,7 @@ def largest_choice(
 
 
 def examine() -> Machine:
-    """Look at this machine."""
+    """Examine this machine."""
     memory = host_memory()
     cores = n_cores()
     cpu = Device("cpu", f"{platform.processor() or platform.machine()}, {cores} cores", memory.total, memory.available)
@@ -273,10 +273,10 @@ def examine() -> Machine:
 
 
 def free_memory(device: str) -> int | None:
-    """Bytes that are free on one device; None if it does not say.
+    """Return the free memory of a device, in bytes; None if unknown.
 
     Args:
-        device: As torch calls it: `"cpu"`, `"cuda"` (the current one), `"cuda:1"`, `"mps"`.
+        device: Name of the device in torch: `"cpu"`, `"cuda"` (the current one), `"cuda:1"`, `"mps"`.
     """
     if device == "cpu":
         return host_memory().available
@@ -285,7 +285,7 @@ def free_memory(device: str) -> int | None:
 
 
 def usable_memory(free: int | None) -> int | None:
-    """Bytes that a training may take of those that are free; None if unknown."""
+    """Return the part of the free memory that a training may use, in bytes; None if unknown."""
     return None if free is None else int((1 - MARGIN) * free)
 
 
@@ -293,7 +293,7 @@ def host_memory(root: Path = _MACHINE) -> HostMemory:
     """Return the main memory within the limits of control groups (v1, v2): a container may have less than the host.
 
     Args:
-        root: Where `proc` and `sys` are; another folder in tests.
+        root: Folder with `proc` and `sys`; another one in tests.
     """
     memory = psutil.virtual_memory()
     found = HostMemory(memory.total, memory.available)
@@ -305,7 +305,7 @@ def host_memory(root: Path = _MACHINE) -> HostMemory:
 
 
 def _group_limits(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit and use of each control group that this process is in, and of all above them: each may have a limit."""
+    """Yield limit and use of each control group that this process is in, and of those above: each may have a limit."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:

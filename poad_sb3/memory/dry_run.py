@@ -1,4 +1,4 @@
-"""The memory that a training will need: `poad_sb3.memory.estimate` fed with an algorithm and its first observations.
+"""Expected memory of a training: `poad_sb3.memory.estimate` fed with an algorithm and its first observations.
 
 The algorithm may be one that is about to learn, or one made with `poad_sb3.memory.outline.OutlinePolicy`, without
 weights.
@@ -27,14 +27,16 @@ _ID, _DECISION, _ACTION = 40, 140, 600
 
 
 class Rows(NamedTuple):
-    """Tokens of the longest of some questions.
+    """Numbers of tokens of the longest of some questions.
 
     Attributes:
-        prompt: Of the longest prompt.
-        action: Of the longest action, end token included.
-        row: Of the longest row of a training pass: a prompt and an action, or with candidates all actions of a prompt.
-        share: The largest share of a row's tokens that are decisions.
-        children: The most tokens to decide among, on average over a row; 0 for the whole vocabulary.
+        prompt: Number of tokens of the longest prompt.
+        action: Number of tokens of the longest action, end token included.
+        row: Number of tokens of the longest row of a training pass: a prompt and an action, or with candidates all
+            actions of a prompt.
+        share: Largest share of a row's tokens that are decisions.
+        children: Largest number of tokens to choose from at a decision, averaged over a row; 0 for the whole
+            vocabulary.
     """
 
     prompt: int
@@ -45,12 +47,12 @@ class Rows(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """Memory that a training will need.
+    """Expected memory of a training, with the numbers that it follows from.
 
     Attributes:
-        size: Of the model.
-        settings: Of the model.
-        workload: Tokens of the training.
+        size: Size of the model.
+        settings: Settings of the model.
+        workload: Numbers of tokens of the training.
         rows: Lengths that the workload follows from.
     """
 
@@ -61,11 +63,11 @@ class Expected(NamedTuple):
 
     @property
     def needed(self) -> MemoryEstimate:
-        """Bytes."""
+        """Estimate of the memory, in bytes."""
         return estimate(self.size, self.settings, self.workload)
 
     def with_settings(self, **changes: object) -> Expected:
-        """Return the same training with other settings of the model that leave its size as it is."""
+        """Return the same training with other settings of the model that do not change its size."""
         return self._replace(settings=replace(self.settings, **changes))  # type: ignore[arg-type]
 
 
@@ -73,12 +75,12 @@ def expect(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Expected:
     """Return the memory that learning will need. Later prompts and actions may be longer than the first.
 
     Args:
-        algorithm: With all its settings.
+        algorithm: Algorithm with all its settings.
         observation: Batch of first observations, one of each environment.
 
     Raises:
         ValueError: If the estimate does not cover the quantization of the weights.
-        ObservationError: If no action can be chosen there.
+        ObservationError: If the observations allow no action.
         ModelError: If a prompt is longer than the model's context.
     """
     lm, kwargs = algorithm.policy.lm, algorithm.policy_kwargs
@@ -97,8 +99,8 @@ def largest_pass(expected: Expected, usable: int) -> int | None:
     """Return the largest `max_tokens_per_forward` that fits; None if not even one row does.
 
     Args:
-        expected: Of the training.
-        usable: Bytes that it may take.
+        expected: Expected memory of the training.
+        usable: Memory that the training may use, in bytes.
     """
 
     def fits_with(tokens: int) -> bool:
@@ -116,13 +118,13 @@ def largest_pass(expected: Expected, usable: int) -> int | None:
 
 
 def remedy(expected: Expected, usable: int) -> dict[str, object] | None:
-    """Arguments of the policy that make a training fit, with the same updates; None if none do.
+    """Return arguments of the policy that make a training fit, with the same updates; None if none do.
 
     Try gradient checkpointing first, then smaller passes, then both.
 
     Args:
-        expected: Of the training that does not fit.
-        usable: Bytes that it may take.
+        expected: Expected memory of the training that does not fit.
+        usable: Memory that the training may use, in bytes.
     """
     again = expected.with_settings(gradient_checkpointing=True)
     if again.needed.total <= usable:
@@ -141,8 +143,8 @@ def expected_rows(algorithm: LLMOnPolicyAlgorithm, questions: Sequence[Question]
     """Compute the lengths of the rows of a training pass over the answers to some questions.
 
     Args:
-        algorithm: Whose tokens, and way to act.
-        questions: At least one.
+        algorithm: Algorithm whose tokenizer and action distribution are used.
+        questions: Questions, at least one.
     """
     distribution = algorithm.policy.distribution
     if isinstance(distribution, TrieDistribution):
@@ -153,7 +155,7 @@ def expected_rows(algorithm: LLMOnPolicyAlgorithm, questions: Sequence[Question]
 
 
 def _written(prompt: int, action: int) -> Rows:
-    """Every token of the action is a decision, and the last one is not read."""
+    """Return the lengths where every token of the action is a decision; the last one is not read."""
     return Rows(prompt, action, prompt + action - 1, action / (prompt + action - 1), 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The memory that a training needs, from a model on torch's meta device, where tensors have shapes and no numbers.
+"""Memory of a training, estimated from a model on torch's meta device, where tensors have shapes and no numbers.
 
 Weights, adapter, optimiser, rollout, logits and cache are counted exactly. Activations are the bytes that autograd
 saves for one token in a forward pass of the model without weights, and one measured factor, `WORK_SPACE`. `python -m
@@ -36,32 +36,34 @@ activations are within 10 % of each of the 24 peaks. Weak for layers unlike Llam
 """
 _FLOAT32 = 4
 _TOKEN = 25
-"""Bytes of an action token in a rollout: whether it decides, four float32, and the number of its features."""
+"""Bytes of an action token in a rollout: its decision flag, four float32, and the number of its features."""
 _LEARNED = 16
-"""Bytes of a weight that is trained: float32 weight, gradient, and the two moments of Adam."""
+"""Bytes of a trained weight: float32 weight, gradient, and the two moments of Adam."""
 _SLICE_TABLES = 3
-"""Tables as large as a slice beside the logits: log-probabilities, probabilities, the gradient of the slice before."""
+"""Number of tables as large as a slice beside the logits: log-probabilities, probabilities, the gradient of the slice
+before."""
 
 
 class ModelSize(NamedTuple):
     """Numbers of a model that memory follows from.
 
     Attributes:
-        parameters: Weights of the base model; tied ones count once.
-        frozen: Bytes of the weights that are not trained, without quantization.
-        trained: Weights that are trained.
-        matrices: Weights of the linear layers, those that bitsandbytes quantises.
-        outputs: Outputs of these layers together.
-        largest_matrix: Weights of the largest of them.
-        adapted: Weights of those that have an adapter.
-        vocabulary: Rows of the embedding.
+        parameters: Number of weights of the base model; tied ones count once.
+        frozen: Size of the weights that are not trained, without quantization, in bytes.
+        trained: Number of weights that are trained.
+        matrices: Number of weights of the linear layers, those that bitsandbytes quantises.
+        outputs: Number of outputs of these layers together.
+        largest_matrix: Number of weights of the largest of them.
+        adapted: Number of weights of those that have an adapter.
+        vocabulary: Number of rows of the embedding.
         hidden: Width of the residual stream.
         layers: Number of layers.
         kv_width: Width of the keys and values of all layers together.
-        number: Bytes of a number of the base model.
-        saved: Bytes that autograd saves for a token.
-        read: Bytes that the linear layers read for a token.
-        saved_8bit: Bytes that autograd saves if the linear layers keep their inputs, as those of 8 bits do.
+        number: Size of a number of the base model, in bytes.
+        saved: Memory that autograd saves for a token, in bytes.
+        read: Memory that the linear layers read for a token, in bytes.
+        saved_8bit: Memory that autograd saves for a token if the linear layers keep their inputs, as those of 8 bits
+            do, in bytes.
     """
 
     parameters: int
@@ -85,8 +87,8 @@ class ModelSize(NamedTuple):
         """Measure the model that a transformers config describes, without its weights.
 
         Args:
-            config: Of a causal language model of transformers.
-            settings: Of the model; `dtype` and `lora` count.
+            config: Config of a causal language model of transformers.
+            settings: Settings of the model; only `dtype` and `lora` count.
 
         Raises:
             ValueError: If the forward pass needs numbers, as that of a mixture of experts does.
@@ -135,18 +137,19 @@ class Workload(NamedTuple):
     """Numbers of tokens that memory follows from. The defaults are those of the tables in the documentation.
 
     Attributes:
-        row_tokens: Length of a row, prompt and actions; a pass has at least one row.
-        merged_tokens: Length of the longest row after merging rows that begin alike, if it is known to be
+        row_tokens: Number of tokens of a row, prompt and actions; a pass has at least one row.
+        merged_tokens: Number of tokens of the longest row after merging rows that begin alike, if it is known to be
             less than a whole pass.
         action_share: Share of the tokens of a pass at which the language-model head runs.
-        children: Tokens scored there, on average; 0 for the whole vocabulary.
-        decode_batch: Texts that are continued at a time in a rollout; 0 where actions are listed, not written.
-        decode_context: Tokens of each, prompt and action.
-        rollout_tokens: Action tokens of a rollout; each has a feature vector.
-        host_bytes: Other data of a rollout, in main memory: token ids of prompts and actions.
+        children: Number of tokens scored there, on average; 0 for the whole vocabulary.
+        decode_batch: Number of texts that are continued at a time in a rollout; 0 where actions are listed, not
+            written.
+        decode_context: Number of tokens of each of these texts, prompt and action.
+        rollout_tokens: Number of action tokens of a rollout; each has a feature vector.
+        host_bytes: Size of the other data of a rollout, in main memory: token ids of prompts and actions.
         has_critic: Whether the method has a critic.
-        micro_batches: Parts of a minibatch, whose gradients are added along a binary tree; see `PPOSettings`.
-        ranks: Processes of the training. Each holds all of it, but for weights that `fsdp` shards.
+        micro_batches: Number of parts of a minibatch, whose gradients are added along a binary tree; see `PPOSettings`.
+        ranks: Number of processes of the training. Each holds all of it, but for weights that `fsdp` shards.
     """
 
     row_tokens: int = 512
@@ -162,11 +165,11 @@ class Workload(NamedTuple):
     ranks: int = 1
 
     def tokens(self, settings: ModelSettings) -> int:
-        """Tokens of the largest pass."""
+        """Return the number of tokens of the largest pass."""
         return max(settings.max_tokens_per_forward, self.row_tokens)
 
     def longest_row(self, settings: ModelSettings) -> int:
-        """Tokens of the longest row of a pass, merged or not."""
+        """Return the number of tokens of the longest row of a pass, merged or not."""
         tokens = self.tokens(settings)
         return max(self.row_tokens, tokens if self.merged_tokens is None else min(tokens, self.merged_tokens))
 
@@ -175,17 +178,17 @@ class MemoryEstimate(NamedTuple):
     """Bytes that a training needs in one rank, by purpose.
 
     Attributes:
-        weights: Frozen weights: the base model, or in full fine-tuning the copy of it. If they are sharded, this rank's
-            part, and the layers that are whole in a pass.
+        weights: Frozen weights: the base model, or in full fine-tuning the copy of it. If they are sharded, only this
+            rank's part, and the layers that are whole in a pass.
         trained: Trained parameters (adapter, or all weights): float32 weights, gradients and the moments of Adam.
-        critic: The same for the critic's MLP, and the statistics of its whitening.
-        features: Float32 features of the action tokens of a rollout.
-        activations: Kept by one training pass for its backward pass, and its work space.
+        critic: Trained parameters of the critic's MLP, as for `trained`, and the statistics of its whitening.
+        features: Features of the action tokens of a rollout, float32.
+        activations: Activations that one training pass keeps for its backward pass, and its work space.
         logits: Results of the head in one training pass: tables `[rows, vocabulary]`, or rows of the head.
         kv_cache: Keys and values of the texts that are continued at a time, the pass over their prompts, and the merged
             weights that write them.
-        values: Computed by the critic of all features at a time.
-        tokens: The rest that a rollout holds of its tokens; the ids are in main memory, wherever the model is.
+        values: Results of the critic for all features at a time.
+        tokens: Other data of the tokens of a rollout; the ids are in main memory, wherever the model is.
         sums: Gradients of the micro-batches before the present one, added up, and those gathered from all ranks.
     """
 
@@ -202,7 +205,7 @@ class MemoryEstimate(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes at the worst moment. Writing, valuing and the update take turns, so only the largest of them counts."""
+        """Peak memory, in bytes. Writing, valuing and the update take turns, so only the largest of them counts."""
         update = self.activations + self.logits + self.sums
         return sum(self[:4]) + self.tokens + max(update, self.kv_cache, self.values)
 
@@ -210,12 +213,12 @@ class MemoryEstimate(NamedTuple):
 def estimate(
     size: ModelSize, settings: ModelSettings | None = None, workload: Workload | None = None
 ) -> MemoryEstimate:
-    """Bytes that a training needs.
+    """Estimate the memory that a training needs, in bytes.
 
     Args:
-        size: Of the model, measured with the same settings.
-        settings: Of the model.
-        workload: Tokens of the training.
+        size: Size of the model, measured with the same settings.
+        settings: Settings of the model.
+        workload: Numbers of tokens of the training.
     """
     settings, workload = settings or ModelSettings(), workload or Workload()
     widths = (size.hidden, *settings.critic_arch, 1)
@@ -245,7 +248,7 @@ def estimate(
 
 
 def activation_bytes(size: ModelSize, settings: ModelSettings, workload: Workload) -> int:
-    """Bytes that one training pass holds at its peak, the weights and logits left out.
+    """Return the memory that one training pass holds at its peak, without weights and logits, in bytes.
 
     Each token needs the tensors that autograd saves for it in all layers, or with checkpointing the inputs of the
     layers and the saved tensors of one of them; in 8 bits also the inputs of the matrices, held by bitsandbytes
@@ -265,7 +268,7 @@ def activation_bytes(size: ModelSize, settings: ModelSettings, workload: Workloa
 
 
 def logit_bytes(size: ModelSize, settings: ModelSettings, workload: Workload) -> int:
-    """Bytes that one training pass asks of the language-model head, forward and backward.
+    """Return the memory of the LM head in one forward and backward pass, in bytes.
 
     Along a trie: rows of the head for all children, in its own dtype and if that is not float32 also in float32, the
     hidden states beside them, and their products. Otherwise the logits of the vocabulary, as far as they are kept, and
@@ -284,7 +287,7 @@ def logit_bytes(size: ModelSize, settings: ModelSettings, workload: Workload) ->
 
 
 def cache_bytes(size: ModelSize, settings: ModelSettings, workload: Workload) -> int:
-    """Bytes of keys and values, of the pass over all prompts at once, and of merged weights.
+    """Return the memory of keys and values, of the pass over all prompts at once, and of merged weights, in bytes.
 
     Without gradients a pass holds about the inputs and outputs of one layer's matrices, twice their inputs. In
     float32 the sums of adapted matrices and their adapters are held while texts are written.
@@ -301,10 +304,10 @@ def bits_of(quantization: str | Mapping[str, Any] | None) -> int | None:
     """Return 8 or 4 for weights that bitsandbytes holds, None for others.
 
     Args:
-        quantization: As in `ModelSettings`, or as the config of a loaded model has it.
+        quantization: Quantisation, as in `ModelSettings`, or as the config of a loaded model has it.
 
     Raises:
-        ValueError: If another library holds them, whose bytes are not counted here.
+        ValueError: If another library holds the weights, whose bytes are not counted here.
     """
     if quantization is None or isinstance(quantization, str):
         return None if quantization is None else int(quantization[0])
@@ -318,7 +321,7 @@ def bits_of(quantization: str | Mapping[str, Any] | None) -> int | None:
 
 
 def _frozen_bytes(size: ModelSize, settings: ModelSettings) -> int:
-    """Bytes of the weights that are never changed.
+    """Return the memory of the frozen weights, in bytes.
 
     bitsandbytes quantises the matrices of the layers and leaves embeddings, head and norms as they are. 8 bits: a byte
     for each weight and a float32 scale for each output (LLM.int8(), arXiv 2208.07339). 4 bits: half a byte, and a
@@ -371,7 +374,7 @@ AttentionInterface.register(_FusedAttention.NAME, _attention)
 
 
 def _saved_for_a_token(base: Any, matrices: list[nn.Module]) -> tuple[int, int, int]:
-    """Bytes that autograd saves besides the weights, bytes that the matrices read, and bytes of both together."""
+    """Return the bytes that autograd saves besides the weights, those that the matrices read, and those of both."""
     own = {one.untyped_storage()._cdata for one in (*base.parameters(), *base.buffers())}
     saved: dict[int, Tensor] = {}  # tensors, so that no two storages have one address
     read: dict[int, Tensor] = {}

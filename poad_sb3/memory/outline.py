@@ -1,4 +1,4 @@
-"""An algorithm whose model has a shape and a tokenizer, but no weights: torch's meta device knows shapes only.
+"""An algorithm with a tokenizer and the shapes of its model, but no weights: torch's meta device knows shapes only.
 
 `POAD(OutlinePolicy, env, ...)` goes through all that `POAD("LLMPolicy", env, ...)` goes through, but for the weights.
 It cannot act.
@@ -35,12 +35,12 @@ class OutlineModel(LanguageModel):
     """A `LanguageModel` on torch's meta device: it tokenises, and has the shapes of the trained parameters.
 
     Args:
-        settings: Of the model.
-        device: Where a quantised base would be.
+        settings: Settings of the model.
+        device: Device where a quantised base would be.
 
     Raises:
         ModelError: If config or tokenizer cannot be loaded as asked, or the adapter does not fit.
-        MissingExtraError: If it is to be quantised and bitsandbytes is not installed.
+        MissingExtraError: If the model is to be quantised and bitsandbytes is not installed.
     """
 
     def __init__(self, settings: ModelSettings, device: torch.device | str) -> None:
@@ -86,9 +86,9 @@ class OutlinePolicy(LLMPolicy):
 
 
 def _outline(source: loading.ModelSource) -> tuple[Any, Any]:
-    """Model without weights, and its tokenizer. Of a hub only the config and the tokenizer are fetched.
+    """Return a model without weights, and its tokenizer. From a hub only the config and the tokenizer are fetched.
 
-    The same checks refuse a source as in `loading.load`. A function that makes a model is called as ever, and the
+    The same checks refuse a source as in `loading.load`. A function that makes a model is called as usual, and the
     weights are dropped.
     """
     loading.check_source(source)

@@ -11,11 +11,11 @@ from pathlib import Path
 __all__ = ["CHAR_FOLDER", "CODER_FOLDER", "POCKET_FOLDER", "SHIPPED_MODELS", "model_path"]
 
 POCKET_FOLDER = Path(__file__).parent / "weights"
-"""Folder with `config.json`, `model.safetensors`, `tokenizer.json` and the model card."""
+"""Folder of the pocket model, with `config.json`, `model.safetensors`, `tokenizer.json` and the model card."""
 CHAR_FOLDER = Path(__file__).parent / "char_weights"
-"""Likewise, of the character-level pocket model."""
+"""Folder of the character-level pocket model, with the same files."""
 CODER_FOLDER = Path(__file__).parent / "coder_weights"
-"""Likewise, of the pocket coder."""
+"""Folder of the pocket coder, with the same files."""
 SHIPPED_MODELS: Mapping[str, Path] = {
     "pocket": POCKET_FOLDER,
     "pocket-char": CHAR_FOLDER,
@@ -25,5 +25,5 @@ SHIPPED_MODELS: Mapping[str, Path] = {
 
 
 def model_path(model: str) -> str:
-    """Return the folder of an embedded model; another name stays as it is."""
+    """Return the folder of an embedded model; other names are returned unchanged."""
     return str(SHIPPED_MODELS[model]) if model in SHIPPED_MODELS else model

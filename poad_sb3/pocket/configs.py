@@ -1,4 +1,4 @@
-"""The models that ship: their sizes, their trainings, and the text that each learns from."""
+"""Models that ship with the package: their sizes, trainings and corpora."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ class TrainingConfig:
 
     Attributes:
         seed: Seed of corpus, initial weights and batches.
-        vocab_size: Tokens of the byte-level BPE vocabulary, special tokens included.
-        hidden_size: Width.
-        n_layers: Transformer blocks.
-        n_heads: Attention heads.
+        vocab_size: Number of tokens of the byte-level BPE vocabulary, special tokens included.
+        hidden_size: Width of the hidden states.
+        n_layers: Number of Transformer blocks.
+        n_heads: Number of attention heads.
         intermediate_size: Width of the feed-forward layers.
-        batch_size: Lines of a batch.
-        n_batches: Optimiser steps.
-        learning_rate: Peak rate of AdamW; linear warm-up over 5%, then cosine to `last_rate` of it.
+        batch_size: Number of lines in a batch.
+        n_batches: Number of optimiser steps.
+        learning_rate: Peak learning rate of AdamW; linear warm-up over 5%, then cosine to `last_rate` of it.
     """
 
     name: ClassVar[str]
-    """Key of `SHIPPED_MODELS`."""
+    """Name of the model, a key of `SHIPPED_MODELS`."""
     context: ClassVar[int] = 1024
-    """Tokens that the model may read."""
+    """Maximum number of tokens that the model may read."""
     word: ClassVar[str | None] = None
     """Pattern of the longest texts that become one token; GPT-2's if None."""
     longest_action: ClassVar[int | None] = None
-    """Lines with more tokens after the prompt, end token included, are left out."""
+    """Maximum number of tokens after the prompt, end token included; longer lines are left out. None for no limit."""
     learns_prompts: ClassVar[bool] = True
     """Whether the loss counts the tokens of prompts."""
     last_rate: ClassVar[float] = 0.1
-    """Part of the peak rate at the end."""
+    """Share of the peak rate at the end."""
     pool: ClassVar[int] = 1
-    """Batches that are drawn together and share their lines out by length, so that little is padded."""
+    """Number of batches that are drawn together and share their lines out by length, so that little is padded."""
 
     seed: int = 20260
     vocab_size: int = 1024
@@ -59,11 +59,11 @@ class TrainingConfig:
 
     @property
     def folder(self) -> Path:
-        """Where the model ships."""
+        """Folder that the model ships in."""
         return SHIPPED_MODELS[self.name]
 
     def corpus(self) -> list[Example]:
-        """All lines, in the order they were generated."""
+        """Return all lines, in the order they were generated."""
         raise NotImplementedError
 
     def facts(self) -> Mapping[str, Any]:
@@ -76,13 +76,13 @@ class PocketConfig(TrainingConfig):
     """The pocket model.
 
     Attributes:
-        n_play: Lines of random play in the corpus.
-        n_sentences: Lines of household sentences in the corpus.
+        n_play: Number of lines of random play in the corpus.
+        n_sentences: Number of lines of household sentences in the corpus.
     """
 
     name: ClassVar[str] = "pocket"
     training_ids: ClassVar[tuple[str, ...]] = TRAINING_IDS
-    """Environments whose situations are in the corpus."""
+    """Ids of the environments whose situations are in the corpus."""
 
     n_play: int = 24_000
     n_sentences: int = 6_000
@@ -119,8 +119,8 @@ class CoderConfig(TrainingConfig):
     """The pocket coder.
 
     Attributes:
-        n_lines: Prompts with bodies in the corpus.
-        n_bare: Bodies without prompts in the corpus.
+        n_lines: Number of prompts with bodies in the corpus.
+        n_bare: Number of bodies without prompts in the corpus.
     """
 
     name: ClassVar[str] = "pocket-coder"

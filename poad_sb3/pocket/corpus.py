@@ -57,12 +57,12 @@ class Example(NamedTuple):
 
 
 def random_play(n_lines: int, rng: np.random.Generator, env_ids: tuple[str, ...] = TRAINING_IDS) -> Iterator[Example]:
-    """Situations of the environments, drawn uniformly, each with a uniformly random admissible action.
+    """Yield situations of the environments, drawn uniformly, each with a uniformly random admissible action.
 
     Args:
-        n_lines: How many lines to yield, in equal numbers from each environment.
-        rng: Source of the situations, the actions and the environments' seeds.
-        env_ids: Environments to play.
+        n_lines: Number of lines to yield, in equal numbers from each environment.
+        rng: Random generator of the situations, the actions and the environments' seeds.
+        env_ids: Ids of the environments to play.
     """
     for index, env_id in enumerate(env_ids):
         found = _situations(env_id, rng)
@@ -91,7 +91,7 @@ def _situations(env_id: str, rng: np.random.Generator, n_steps: int = 40_000) ->
 
 
 def household_sentences(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
-    """Statements in the past tense about people, things and rooms; no commands and no goals."""
+    """Yield statements in the past tense about people, things and rooms; no commands and no goals."""
     for _ in range(n_lines):
         yield Example(" ".join(_sentence(rng) for _ in range(int(rng.integers(1, 4)))), "")
 

@@ -28,19 +28,19 @@ BOS, EOS, PAD = "<s>", "</s>", "<pad>"
 
 
 class _Row(NamedTuple):
-    """A line in tokens: all of them, and how many the loss leaves out."""
+    """A line in tokens, with the number of first tokens that the loss leaves out."""
 
     ids: list[int]
     unlearned: int
 
 
 def make_tokenizer(lines: list[Example], vocab_size: int, word: str | None = None) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over the corpus: every text has tokens, and tokens give back the text.
+    """Train a byte-level BPE on the corpus: every text has tokens, and tokens give back the text.
 
     Args:
-        lines: The corpus.
-        vocab_size: Most tokens, special ones included.
-        word: A regular expression: the longest texts that become one token; GPT-2's if None.
+        lines: Lines of the corpus.
+        vocab_size: Maximum number of tokens, special ones included.
+        word: Regular expression of the longest texts that become one token; GPT-2's if None.
     """
     tokenizer = Tokenizer(models.BPE())
     words: pre_tokenizers.PreTokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=word is None)
@@ -86,13 +86,13 @@ def make_model(config: TrainingConfig, tokenizer: PreTrainedTokenizerFast) -> Ll
 
 
 def encode_line(tokenizer: PreTrainedTokenizerFast, line: Example) -> list[int]:
-    """Ids as at play: start token, prompt, then the action with its leading space, end token."""
+    """Return token ids as in play: start token, prompt, then the action with its leading space, end token."""
     ids = [tokenizer.bos_token_id, *tokenizer.encode(line.prompt, add_special_tokens=False)]
     return [*ids, *encode_action(tokenizer, line), tokenizer.eos_token_id]
 
 
 def encode_action(tokenizer: PreTrainedTokenizerFast, line: Example) -> list[int]:
-    """Ids of the action with its leading space; none of a plain sentence."""
+    """Return the token ids of the action with its leading space; none for a plain sentence."""
     return list(tokenizer.encode(f" {line.action}", add_special_tokens=False)) if line.action else []
 
 
@@ -151,7 +151,7 @@ def _fit(model: LlamaForCausalLM, rows: list[_Row], config: TrainingConfig) -> l
 
 
 def _batches(rows: list[_Row], config: TrainingConfig) -> Iterator[list[_Row]]:
-    """Random rows; of a pool of batches those of like length are put together, and the batches mixed."""
+    """Yield batches of random rows; in a pool of batches, rows of like length go together, in random order."""
     rng = np.random.default_rng(config.seed + 1)
     for start in range(0, config.n_batches, config.pool):
         picks = rng.integers(len(rows), size=config.pool * config.batch_size)
@@ -164,7 +164,7 @@ def _batches(rows: list[_Row], config: TrainingConfig) -> Iterator[list[_Row]]:
 
 
 def _loss(model: LlamaForCausalLM, batch: list[_Row]) -> torch.Tensor:
-    """Mean negative log-probability of the tokens that are to be learned."""
+    """Compute the mean negative log-probability of the tokens that are to be learned."""
     ids = torch.nn.utils.rnn.pad_sequence(
         [torch.tensor(row.ids) for row in batch], batch_first=True, padding_value=-100
     )
@@ -192,7 +192,7 @@ def _write(folder: Path, model: LlamaForCausalLM, tokenizer: PreTrainedTokenizer
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description="Train a model that ships with the package.")
     parser.add_argument("--model", choices=CONFIGS, default=PocketConfig.name)
     parser.add_argument("--out", type=Path, help="folder to write; that of the package by default")

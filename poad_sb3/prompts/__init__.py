@@ -1,4 +1,4 @@
-"""How a prompt is made of an observation: templates, and their binding to a tokenizer.
+"""Prompts of observations: templates, and their binding to a tokenizer.
 
 A *template* is data: it can be compared, written as JSON and saved with a run. Bound to a tokenizer it becomes a
 *layout*, with the places of special tokens. The `Prompter` makes token ids of both.

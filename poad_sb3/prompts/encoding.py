@@ -18,16 +18,16 @@ TokenIds = tuple[int, ...]
 
 
 class Prompter:
-    """A template for a tokenizer.
+    """A template bound to a tokenizer.
 
     Prompt and action are tokenised apart and their ids joined, so the sampled ids are the scored ids, for any
     tokenizer.
 
     Args:
-        tokenizer: Of the model.
-        template: How prompts are made.
-        max_length: Tokens of the model's context.
-        other_ends: Ids that end a generated text beside the layout's.
+        tokenizer: Tokenizer of the model.
+        template: Template of the prompts.
+        max_length: Maximum number of tokens of the model's context.
+        other_ends: Ids of further tokens that end a generated text, beside the layout's.
     """
 
     def __init__(
@@ -57,14 +57,14 @@ class Prompter:
     # ------------------------------------------------------------------ prompts
 
     def prompt_ids(self, question: Question, reserve: int = 1) -> TokenIds:
-        """Token ids of a prompt.
+        """Return the token ids of a prompt.
 
         If it is too long, steps are left out from the middle of the history (the first and the latest tell most), one
         more until it fits; a mark shows how many. The task and the present observation are never cut.
 
         Args:
-            question: The question.
-            reserve: Tokens to leave for the action.
+            question: Question to encode.
+            reserve: Number of tokens to leave for the action.
 
         Raises:
             ObservationError: If there is no token (the first action token would have no predecessor), or the
@@ -88,7 +88,7 @@ class Prompter:
     def _longest(
         self, question: Question, past: tuple[PastStep, ...], bare: TokenIds, reserve: int
     ) -> tuple[int, TokenIds]:
-        """Return the most steps that fit, and the prompt with them: by halving, since a prompt grows with its steps."""
+        """Return the maximum number of steps that fit, and the prompt with them, by bisection over the steps."""
         kept, best = 0, bare  # without any history, and without the mark of a gap
         low, high = 0, len(past) - 1
         while low <= high:
@@ -138,9 +138,9 @@ class Prompter:
             )
 
     def _encode_segments(self, segments: list[Segment]) -> TokenIds:
-        """Ids of a prompt's pieces.
+        """Return the token ids of a prompt's segments.
 
-        As one text, as in the models' training, unless a content spells a special token: then piece by piece.
+        They are encoded as one text, as in the models' training, or one by one if a content spells a special token.
         """
         if all(segment.is_content for segment in segments) or self._spell_specials(segments):
             return tuple(
@@ -149,7 +149,7 @@ class Prompter:
         return self._encode("".join(segment.text for segment in segments), is_content=False)
 
     def _spell_specials(self, segments: list[Segment]) -> bool:
-        """Whether a content would not be read as text."""
+        """Return whether a content would be read as a special token."""
         return self._names is not None and any(
             self._names.search(segment.text) for segment in segments if segment.is_content
         )
@@ -177,7 +177,7 @@ class Prompter:
     # ------------------------------------------------------------------ actions
 
     def action_ids(self, text: str) -> TokenIds:
-        """Token ids of an action that continues a prompt, end token included."""
+        """Return the token ids of an action that continues a prompt, end token included."""
         whole = self._encode(self.layout.anchor + self.layout.separator + text, is_content=True)
         n = len(self._anchor_ids)
         if whole[:n] == self._anchor_ids:

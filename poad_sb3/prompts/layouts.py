@@ -17,7 +17,7 @@ Steps = Sequence[PastStep]
 
 _LONGEST_ANCHOR = 16
 _MARK = "\ue000{}\ue001"
-"""Stands for a content while a chat template is rendered; of the private use area, unknown to templates."""
+"""Placeholder for a content while a chat template is rendered; of the private use area, unknown to templates."""
 
 
 class Segment(NamedTuple):
@@ -33,15 +33,15 @@ class Segment(NamedTuple):
 
 
 class Layout(ABC):
-    """A template for one tokenizer.
+    """A template bound to a tokenizer.
 
     Attributes:
-        start: Token ids before everything.
+        start: Token ids before all others.
         separator: Text between prompt and action.
         anchor: Plain text right before the separator. Tokenizers treat the beginning of a text in their own ways
             (an added space, another token for the same word); behind the anchor an action has its usual tokens.
-        end_token: Id that ends an action.
-        dated_template: Chat template with the day in it, in place of one that asks for today's; None for others.
+        end_token: Id of the token that ends an action.
+        dated_template: Chat template with the date in it, in place of one that asks for today's; None for others.
     """
 
     start: TokenIds = ()
@@ -54,13 +54,13 @@ class Layout(ABC):
     def segments(
         self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int
     ) -> list[Segment]:
-        """Pieces of the prompt.
+        """Return the segments of the prompt.
 
         Args:
-            question: The question.
+            question: Question to show.
             heads: Earlier steps, oldest first.
             tails: Later steps, after those that are left out.
-            omitted: How many are left out between them.
+            omitted: Number of steps that are left out between them.
         """
 
 
@@ -239,7 +239,8 @@ _FILL_IN_MIDDLE_TOKENS = (
     _FillInMiddleTokens("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),  # Qwen2.5-Coder, CodeGemma
     _FillInMiddleTokens("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),  # noqa: RUF001 - DeepSeek-Coder's own bars
 )
-"""In DeepSeek-Coder the second marks the hole and the third the end of the suffix: the same order of tokens."""
+"""Special tokens by family. In DeepSeek-Coder the second marks the hole and the third the end of the suffix: the same
+order of tokens."""
 
 
 class FillInMiddleLayout(Layout):

@@ -16,7 +16,7 @@ class Context(NamedTuple):
     """Fields beside an observation, as `AdmissibleObservation` packs them.
 
     Attributes:
-        history: The latest steps of the episode, oldest first.
+        history: Latest steps of the episode, oldest first.
         fields: Names and texts of fields of `info`.
     """
 
@@ -28,7 +28,7 @@ class Question(NamedTuple):
     """An observation, and the actions to choose from.
 
     Attributes:
-        text: The observation.
+        text: Text of the observation.
         actions: Admissible actions; None where any text is allowed.
         context: Fields beside the observation; None if none were packed.
     """

@@ -1,4 +1,4 @@
-"""The template of a prompt setting: a kind, settings by name, or a template."""
+"""Conversion of a prompt setting to a template: a kind, settings by name, or a template."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from poad_sb3.errors import ModelError
 from poad_sb3.prompts.templates import ChatPrompt, CompletionPrompt, ContextSpec, FillInMiddlePrompt, PromptTemplate
 
 PromptSpec = str | Mapping[str, Any] | PromptTemplate
-"""`"auto"`, a kind, a mapping with a kind and settings, or a template."""
+"""Prompt setting: `"auto"`, a kind, a mapping with a kind and settings, or a template."""
 
 _KINDS: Mapping[str, type[PromptTemplate]] = {
     kind.kind: kind for kind in (CompletionPrompt, ChatPrompt, FillInMiddlePrompt)
@@ -19,11 +19,12 @@ _KINDS: Mapping[str, type[PromptTemplate]] = {
 
 
 def prompt_template(spec: PromptSpec, tokenizer: Any) -> PromptTemplate:
-    """Return the template that is meant.
+    """Return the template of a prompt setting.
 
     Args:
-        spec: See `PromptSpec`; `"auto"` is `"chat"` where the tokenizer has a chat template, else `"completion"`.
-        tokenizer: Of the model.
+        spec: Prompt setting, see `PromptSpec`; `"auto"` is `"chat"` where the tokenizer has a chat template, else
+            `"completion"`.
+        tokenizer: Tokenizer of the model.
 
     Raises:
         ModelError: If there is no such template.
@@ -41,7 +42,7 @@ def template_of(spec: PromptSpec) -> PromptTemplate:
     """Return the template of a kind, or of the output of `PromptTemplate.to_dict`.
 
     Raises:
-        ModelError: If there is no such kind, or it has no such setting.
+        ModelError: If there is no such kind, or the kind has no such setting.
     """
     if isinstance(spec, PromptTemplate):
         return spec

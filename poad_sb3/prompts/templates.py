@@ -1,4 +1,4 @@
-"""Prompt templates: data that says how a prompt is made, and can be saved with a run."""
+"""Prompt templates: data for making prompts, that can be saved with a run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ DEFAULT_SYSTEM = (
     "nothing else."
 )
 _FIXED_DATE = "26 Jul 2024"
-"""Some chat templates print today's date: the same run would have another prompt tomorrow."""
+"""Date for chat templates that print today's: the same run would have another prompt tomorrow."""
 
 
 class ContextSpec(NamedTuple):
     """Fields that a template needs beside the observation.
 
     Attributes:
-        history: Steps of the episode.
-        fields: Fields of `info`.
+        history: Number of steps of the episode.
+        fields: Names of fields of `info`.
     """
 
     history: int = 0
@@ -34,10 +34,10 @@ class ContextSpec(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class PromptTemplate(ABC):
-    """How a prompt is made of an observation.
+    """Template of a prompt around an observation.
 
     Attributes:
-        version: Of the rules behind this kind of template; a change of them gets a new number.
+        version: Version of the rules behind this kind of template; a change of them gets a new number.
     """
 
     kind: ClassVar[str]
@@ -54,7 +54,7 @@ class PromptTemplate(ABC):
 
     @property
     def context_spec(self) -> ContextSpec:
-        """Fields that it needs beside the observation."""
+        """Fields that the template needs beside the observation."""
         return ContextSpec()
 
     @property
@@ -71,7 +71,7 @@ class PromptTemplate(ABC):
         """
 
     def to_dict(self) -> dict[str, Any]:
-        """In terms of JSON; `template_of` reads it."""
+        """Return the template as JSON values; `template_of` reads them."""
         return {"kind": self.kind, **asdict(self)}
 
 
@@ -80,8 +80,8 @@ class _WithHistory(PromptTemplate):
     """A template that can show earlier steps.
 
     Attributes:
-        history: Latest steps of the episode that are shown.
-        max_history_tokens: Bound on their tokens; None for the model's context alone.
+        history: Number of the latest steps of the episode that are shown.
+        max_history_tokens: Maximum number of their tokens; None for the model's context alone.
     """
 
     history: int = 0
@@ -113,7 +113,7 @@ class CompletionPrompt(_WithHistory):
     ```
 
     Attributes:
-        separator: Between observation and action.
+        separator: Text between observation and action.
     """
 
     kind: ClassVar[str] = "completion"
@@ -129,8 +129,8 @@ class ChatPrompt(_WithHistory):
     """A conversation by the tokenizer's own chat template: observations by the user, actions by the assistant.
 
     Attributes:
-        system: Instructions before it; empty for none. Where a template knows no system role, they are the beginning
-            of the first message.
+        system: Instructions before the conversation; empty for none. Where a template knows no system role, they are
+            the beginning of the first message.
         arguments: Variables of the template beside the messages. Thinking is off by default.
     """
 
@@ -151,8 +151,8 @@ class FillInMiddlePrompt(PromptTemplate):
     """`info["prefix"]` and `info["suffix"]` around a hole, for models that are trained to fill one.
 
     Attributes:
-        tokens: The model's tokens: before the prefix, before the suffix, and before the text of the hole. Found by the
-            vocabulary if None.
+        tokens: Special tokens of the model: before the prefix, before the suffix, and before the text of the hole.
+            Found by the vocabulary if None.
     """
 
     kind: ClassVar[str] = "fim"
@@ -160,7 +160,7 @@ class FillInMiddlePrompt(PromptTemplate):
 
     @property
     def context_spec(self) -> ContextSpec:
-        """The two sides of the hole."""
+        """Fields of the two sides of the hole."""
         return ContextSpec(fields=("prefix", "suffix"))
 
     def bind(self, tokenizer: Any) -> Layout:

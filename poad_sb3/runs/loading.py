@@ -1,4 +1,4 @@
-"""A trained model, from the path of its checkpoint or of its run, by any algorithm."""
+"""Loading of a trained model from the path of its checkpoint or of its run, by any algorithm."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _WRITERS = (*ALGORITHMS, "BADQ")
 
 
 def find_checkpoint(source: Path) -> tuple[Path, RunConfig | None]:
-    """Checkpoint and run that a path means: the folder of a run, or a checkpoint, in such a folder or not.
+    """Return the checkpoint and the run of a path: the folder of a run, or a checkpoint, in such a folder or not.
 
     Raises:
-        CheckpointError: If there is none.
+        CheckpointError: If there is no checkpoint.
         RunError: If a folder is given whose config cannot be read.
     """
     folder = RunFolder(source if source.is_dir() else source.parent)
@@ -41,7 +41,7 @@ def writer_of(checkpoint: Path) -> type[LLMOnPolicyAlgorithm | BADQ]:
     """Return the class that wrote a checkpoint, after verifying all of the file.
 
     Raises:
-        CheckpointError: If it is damaged, or of a class that is not in this package.
+        CheckpointError: If the checkpoint is damaged, or of a class that is not in this package.
     """
     name = read_header(checkpoint)["algorithm"]
     if name not in _WRITERS:
@@ -57,11 +57,11 @@ def load_checkpoint(checkpoint: Path, **arguments: Any) -> LLMOnPolicyAlgorithm 
     """Return the model in a checkpoint, for evaluations: it generates actions itself, where a server did so before.
 
     Args:
-        checkpoint: The file.
-        **arguments: See `load` of the algorithms.
+        checkpoint: Path of the checkpoint.
+        **arguments: Other arguments of `load` of the algorithm.
 
     Raises:
-        CheckpointError: If it cannot be loaded.
+        CheckpointError: If the checkpoint cannot be loaded.
     """
     kind = writer_of(checkpoint)
     alone = {} if kind.__name__ == "BADQ" else {"generation_endpoint": None, "generation_replicas": 0}

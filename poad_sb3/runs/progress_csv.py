@@ -15,11 +15,11 @@ _STEPS = "time/total_timesteps"
 
 
 class ResumableCSV(CSVOutputFormat):
-    """SB3's CSV writer that goes on in a file, instead of emptying it.
+    """SB3's CSV writer that continues a file instead of emptying it.
 
     Args:
-        path: The file.
-        up_to: Rows beyond this environment step are dropped: the run goes on from a checkpoint before them.
+        path: Path of the file.
+        up_to: Environment step of the checkpoint that the run resumes from; later rows are dropped.
     """
 
     def __init__(self, path: Path, up_to: int) -> None:
@@ -35,7 +35,7 @@ class ResumableCSV(CSVOutputFormat):
 
 
 def _whole_rows(path: Path) -> list[list[str]]:
-    """Header and rows of a CSV file; a last line that a killed process left unfinished is dropped."""
+    """Return header and rows of a CSV file; a last line that a killed process left unfinished is dropped."""
     if not path.exists():
         return []
     text = path.read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def _whole_rows(path: Path) -> list[list[str]]:
 
 
 def _steps_of(header: Sequence[str], row: Sequence[str]) -> float:
-    """Step of a row; infinite if it has none or is damaged."""
+    """Return the step of a row; infinity if it has none or is damaged."""
     try:
         return float(dict(zip(header, row, strict=True))[_STEPS])
     except (KeyError, ValueError):

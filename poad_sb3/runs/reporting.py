@@ -31,7 +31,7 @@ _QUANTITIES = {
 """Columns of progress.csv that become curves, and their titles."""
 _RECORDED = "return of the recorded episodes"
 _PLACES = (".model.name", ".model.revision", ".model.commit", ".policy_kwargs.model", ".policy_kwargs.revision")
-"""Endings of facts that tell where a model was found."""
+"""Endings of facts that name the place of a model."""
 _APART = (
     "seed",
     "sessions",
@@ -46,7 +46,7 @@ _APART = (
     "n_actors",
     "record_episodes",
 )
-"""Fields of a run that do not make it another experiment, or stand elsewhere."""
+"""Fields of a run that do not distinguish experiments, or are shown elsewhere."""
 
 
 class _Training(NamedTuple):
@@ -56,11 +56,11 @@ class _Training(NamedTuple):
 
 
 def report_of_runs(folders: Sequence[Path], title: str | None = None) -> Report:
-    """Return the report of some trainings. Those that differ only in their seed share a curve.
+    """Return the report of some trainings. Runs that differ only in their seed share a curve.
 
     Args:
-        folders: Of runs.
-        title: Heading; None for one of methods and tasks.
+        folders: Folders of the runs.
+        title: Heading; None for one made of methods and tasks.
 
     Raises:
         RunError: If a folder has no run.
@@ -168,7 +168,7 @@ def _labels(configs: Sequence[RunConfig]) -> list[str]:
 
 
 def _distinct(labels: Sequence[str], trainings: Sequence[_Training], folders: Sequence[Path]) -> list[str]:
-    """Add the folder to labels of runs that are equal in everything, the seed too: they are no seeds of one curve."""
+    """Add the folder to labels of runs that are equal in all settings, the seed too: they are no seeds of one curve."""
     names = [(one.config.env_id, label, one.config.seed) for label, one in zip(labels, trainings, strict=True)]
     return [
         f"{label}, {without_private(str(folder))}" if names.count(name) > 1 else label
@@ -184,7 +184,7 @@ def _experiment(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def _read_progress(path: Path) -> list[dict[str, str]]:
-    """Rows of progress.csv; an unfinished last line is left out."""
+    """Return the rows of progress.csv; an unfinished last line is left out."""
     if not path.exists():
         return []
     text = path.read_text(encoding="utf-8")
@@ -213,7 +213,7 @@ def _logged(rows: Sequence[Mapping[str, str]], column: str) -> Iterator[tuple[fl
 
 
 def _recorded(episodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, float]]:
-    """Mean return at each evaluation."""
+    """Yield the mean return at each evaluation."""
     by_step: dict[int, list[float]] = {}
     for one in episodes:
         if one.get("training_steps") is not None:

@@ -28,11 +28,11 @@ _PACKAGES = ("torch", "transformers", "peft", "stable-baselines3", "gymnasium", 
 
 
 LAYOUT = ("generation_replicas",)
-"""Arguments whose number, above 0, leaves results as they are: a run may go on with others."""
+"""Arguments whose number, above 0, does not change results: a resumed run may change them."""
 
 
 class RunError(PoadError, ValueError):
-    """A run that cannot be started or taken up as asked."""
+    """A run that cannot be started or resumed as asked."""
 
 
 @dataclass(frozen=True)
@@ -40,25 +40,26 @@ class RunConfig:
     """Configuration of a run; `config.json` in its folder.
 
     Attributes:
-        algorithm: Name of the class.
+        algorithm: Name of the algorithm.
         preset: Name of the preset, or None.
-        seed: Of everything random.
-        env_id: Environment.
+        seed: Seed of everything random.
+        env_id: Id of the environment.
         env_kwargs: Arguments of `gym.make`.
-        n_envs: Environments that step together.
-        n_parts: Parts of them, as asked for; see `make_envs`.
+        n_envs: Number of environments that step together.
+        n_parts: Number of their parts that take turns with the model, as asked for; see `make_envs`.
         ray: Ray cluster that steps them: `"local"`, `"auto"` or an address; None or `"off"` for this process.
-        n_actors: Actors of the cluster, as asked for; see `make_ray_envs`.
-        given: Constructor arguments, by preset and command line.
+        n_actors: Number of actors of the cluster, as asked for; see `make_ray_envs`.
+        given: Constructor arguments given by preset and command line.
         arguments: All constructor arguments, as the algorithm has them.
-        model: `name`, `revision` (as asked for), `commit` (as found on a hub) and `fingerprint` of the base model.
+        model: Base model: `name`, `revision` (as asked for), `commit` (as found on a hub) and `fingerprint`.
         dataset: Digest of the table of DataSciCoding; None elsewhere.
-        prompt_template: How prompts are made; `poad_sb3.prompts.template_of` reads it.
-        steps: Environment steps to train for.
-        save_every: Steps between checkpoints.
-        sessions: One entry for each process that has trained it: `time` (UTC), `command`, `versions`, `from_step`.
-        record_episodes: Episodes that are recorded at a time, 0 for none; None for the default of the environment.
-        warm_start: Path of the run or checkpoint whose weights it started from; None for the base model's own.
+        prompt_template: Template of the prompts; `poad_sb3.prompts.template_of` reads it.
+        steps: Number of environment steps to train for.
+        save_every: Number of steps between checkpoints.
+        sessions: One entry for each process that has trained the run: `time` (UTC), `command`, `versions`, `from_step`.
+        record_episodes: Number of episodes that are recorded at a time, 0 for none; None for the default of the
+            environment.
+        warm_start: Path of the run or checkpoint whose weights the run started from; None for the base model's own.
         format: Version of the layout.
     """
 
@@ -84,7 +85,7 @@ class RunConfig:
     format: int = 1
 
     def moved(self, model: Mapping[str, Any]) -> RunConfig:
-        """Return the same run, whose base model is elsewhere: `policy_kwargs` that replace those of the run."""
+        """Return the same run with its base model elsewhere, by `policy_kwargs` that replace those of the run."""
 
         def changed(arguments: Mapping[str, Any]) -> dict[str, Any]:
             return {**arguments, MERGED: {**(arguments.get(MERGED) or {}), **model}} if model else dict(arguments)
@@ -97,31 +98,31 @@ class RunFolder:
     """The folder of a run.
 
     Attributes:
-        path: Where it is; made when something is written.
+        path: Path of the folder; it is created when something is written.
     """
 
     path: Path
 
     @property
     def config_file(self) -> Path:
-        """File of the configuration."""
+        """Path of the configuration file."""
         return self.path / "config.json"
 
     @property
     def latest(self) -> Path:
-        """The last checkpoint."""
+        """Path of the last checkpoint."""
         return self.path / "latest.zip"
 
     @property
     def progress(self) -> Path:
-        """The logged metrics, a row for each rollout."""
+        """Path of the logged metrics, a row for each rollout."""
         return self.path / "progress.csv"
 
     def read_config(self) -> RunConfig | None:
         """Return the run's config; None if there is no run here.
 
         Raises:
-            RunError: If it cannot be read.
+            RunError: If the config cannot be read.
         """
         try:
             text = self.config_file.read_text(encoding="utf-8")
@@ -141,10 +142,10 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder for this process alone, where the system has locks of files; make it if it is missing.
+        """Lock the folder for this process alone, where the system has locks of files; create it if it is missing.
 
         Raises:
-            RunError: If another process trains in it, or it cannot be made.
+            RunError: If another process trains in the folder, or it cannot be created.
         """
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
@@ -185,8 +186,8 @@ def session(command: Sequence[str], from_step: int) -> dict[str, Any]:
     """Return the record of this process.
 
     Args:
-        command: Its command line.
-        from_step: Environment steps trained before it.
+        command: Command line of the process.
+        from_step: Number of environment steps trained before the process started.
     """
     versions = {name: version(name) for name in _PACKAGES}
     own = dict.fromkeys(("lang_envs", "poad_sb3"), lang_envs.__version__)  # one distribution
@@ -199,7 +200,7 @@ def session(command: Sequence[str], from_step: int) -> dict[str, Any]:
 
 
 def effective_arguments(model: LLMOnPolicyAlgorithm) -> dict[str, Any]:
-    """All constructor arguments with their present values, as JSON values; without the seed, a field of its own."""
+    """Return all constructor arguments with their present values, as JSON values; without the seed, another field."""
     apart = ("seed", "verbose", "tensorboard_log", "device")
     names = [name for name in known_arguments(type(model)) if name not in apart]
     have = vars(model)
@@ -221,7 +222,7 @@ def describe_model(model: LLMOnPolicyAlgorithm) -> dict[str, str | None]:
 
 
 def dataset_digest(envs: VecEnv) -> str | None:
-    """Digest of the table that the environments are about; None if they are about none."""
+    """Return the digest of the table that the environments are about; None if they are about no table."""
     if not envs.has_attr("dataset"):
         return None
     return getattr(envs.get_attr("dataset", indices=[0])[0], "digest", None)
@@ -233,7 +234,7 @@ def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any], prefix: s
     Args:
         recorded: Values of the run, by key; mappings are compared key by key.
         asked: Values of the command, by key.
-        prefix: Before the keys.
+        prefix: Text before the keys.
     """
     for key, value in asked.items():
         have = recorded.get(key)
@@ -244,10 +245,10 @@ def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any], prefix: s
 
 
 def run_logger(folder: RunFolder, up_to: int) -> Logger:
-    """`progress.csv` and events of TensorBoard.
+    """Create a logger that writes `progress.csv` and events of TensorBoard.
 
     Args:
-        folder: Of the run.
+        folder: Folder of the run.
         up_to: Step of the checkpoint to resume from.
     """
     folder.path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Settings of credit: how an advantage is estimated."""
+"""Settings of credit: the estimation of advantages."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from poad_sb3.settings.fields import Choice, Count, Flag, Free, Number, Settings
 
 @dataclass(frozen=True)
 class CreditSettings(Settings):
-    """Estimator of advantages, arguments of the algorithms.
+    """Estimator of advantages: arguments of the algorithms.
 
     Raises:
-        ValueError: For a value out of range, or a baseline that the estimator cannot have.
+        ValueError: If a value is out of range, or the estimator cannot have the baseline.
     """
 
     estimator: str = setting(

@@ -21,7 +21,7 @@ class Setting:
     """Values that a setting may have.
 
     Attributes:
-        optional: Whether None is one of them.
+        optional: Whether None is allowed.
     """
 
     optional: bool = False
@@ -36,13 +36,13 @@ class Setting:
 
     @property
     def allowed(self) -> str:
-        """The values in words, for tables."""
+        """Allowed values in words, for tables."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Free(Setting):
-    """Anything; whoever takes the value checks it."""
+    """Any value; the code that takes the value checks it."""
 
     described: str = ""
 
@@ -161,7 +161,7 @@ class Rate(Setting):
     """A number, `"lin_NUMBER"` (falls from it to 0 during training), or a function of the progress remaining (1 to 0).
 
     Attributes:
-        zero: Whether it may be 0 at the start.
+        zero: Whether the rate may be 0 at the start.
     """
 
     zero: bool = True
@@ -193,9 +193,9 @@ def setting(default: Any, kind: Setting, help: str) -> Any:
     """Declare a setting.
 
     Args:
-        default: Its default.
-        kind: Its allowed values.
-        help: One line; shown in docstrings, tables and `--help`.
+        default: Default of the setting.
+        kind: Allowed values of the setting.
+        help: Help in one line; shown in docstrings, tables and `--help`.
     """
     metadata = {"kind": kind, "help": help}
     if isinstance(default, Mapping):
@@ -205,7 +205,7 @@ def setting(default: Any, kind: Setting, help: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings whose values are checked one by one when they are made."""
+    """Settings whose values are checked one by one on construction."""
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -213,29 +213,29 @@ class Settings:
 
     @classmethod
     def of(cls: type[Kind], owner: Any, **others: Any) -> Kind:
-        """Make them of attributes of the same names.
+        """Create the settings from attributes of the same names.
 
         Args:
-            owner: Has the attributes.
-            **others: Values that replace those.
+            owner: Object with the attributes.
+            **others: Values that replace those attributes.
         """
         return cls(**{one.name: getattr(owner, one.name) for one in fields(cls)} | others)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Return the default of each."""
+        """Return the default of each setting."""
         return {
             one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(cls)
         }
 
     @classmethod
     def help(cls) -> dict[str, str]:
-        """Return the line of help of each."""
+        """Return the line of help of each setting."""
         return {one.name: one.metadata["help"] for one in fields(cls)}
 
     @classmethod
     def kinds(cls) -> dict[str, Setting]:
-        """Return the allowed values of each."""
+        """Return the allowed values of each setting."""
         return {one.name: one.metadata["kind"] for one in fields(cls)}
 
 
@@ -243,7 +243,7 @@ def split_settings(given: Mapping[str, Any], *kinds: type[Settings]) -> list[dic
     """Split the given settings by their dataclass, and fill in its defaults.
 
     Raises:
-        TypeError: For a name that none of them has.
+        TypeError: If none of them has a setting of that name.
     """
     known = [name for kind in kinds for name in kind.defaults()]
     for name in given:

@@ -10,16 +10,16 @@ from typing import Any
 from poad_sb3.settings.fields import Choice, Count, Counts, Flag, Free, Settings, setting
 
 DEFAULT_LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}
-"""The adapter of the paper. Its target modules, q_proj and v_proj, are taken where the architecture has them."""
+"""Adapter of the paper. Its target modules are q_proj and v_proj where the architecture has them."""
 
 
 class CriticTrunk(StrEnum):
-    """Whose hidden states the critic reads."""
+    """Model whose hidden states the critic reads."""
 
     FROZEN = "frozen"
-    """Those of the model as it was before training: constant, so that they are computed once per rollout."""
+    """Hidden states of the model before training: constant, so that they are computed once per rollout."""
     LIVE = "live"
-    """Those of the model as it is, detached."""
+    """Hidden states of the present model, detached."""
 
 
 class Check(StrEnum):
@@ -28,7 +28,7 @@ class Check(StrEnum):
     ERROR = "error"
     """Raise ModelError."""
     WARN = "warn"
-    """Warn, and train all the same."""
+    """Warn, and train nevertheless."""
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ SHARE = Number(share=True)
 
 
 class Ratio(StrEnum):
-    """Unit of the ratio of new to old probability, which is clipped and multiplied by an advantage."""
+    """Unit of the ratio of new to old probability; the ratio is clipped and multiplied by an advantage."""
 
     TOKEN = "token"
-    """A decision token."""
+    """One decision token."""
     ACTION = "action"
-    """A whole action: the product of its tokens' ratios (turn-PPO)."""
+    """One whole action: the product of its tokens' ratios (turn-PPO)."""
     ACTION_MEAN = "action_mean"
-    """A whole action: the geometric mean over its tokens (ST-PPO)."""
+    """One whole action: the geometric mean over its tokens (ST-PPO)."""
     SEQUENCE = "sequence"
     """All actions of an episode: the geometric mean over their tokens (GSPO)."""
     SEQUENCE_PRODUCT = "sequence_product"
@@ -37,12 +37,12 @@ class Ratio(StrEnum):
 
     @property
     def is_mean(self) -> bool:
-        """Whether log-ratios are averaged over the tokens of a unit, forced ones included, instead of summed."""
+        """Whether log-ratios are averaged over the tokens of a unit, forced ones included; otherwise summed."""
         return self in (Ratio.ACTION_MEAN, Ratio.SEQUENCE)
 
 
 class Reduction(StrEnum):
-    """How the loss of a minibatch follows from those of its units."""
+    """Reduction of the losses of the units of a minibatch to one number."""
 
     MEAN = "mean"
     """Mean over the units."""
@@ -56,7 +56,7 @@ class Reduction(StrEnum):
 class PPOSettings(Settings):
     """Rollout, credit and update: arguments of the algorithms, in the order of positional arguments.
 
-    The defaults suit the embedded pocket model; a larger model wants a smaller `learning_rate` (start at 1e-4).
+    The defaults suit the embedded pocket model; a larger model needs a smaller `learning_rate` (start at 1e-4).
     """
 
     learning_rate: Any = setting(2e-3, Rate(), "rate of the LoRA adapter's AdamW (eps 1e-5, no weight decay)")

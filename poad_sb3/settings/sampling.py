@@ -1,4 +1,4 @@
-"""Settings of how an action is sampled."""
+"""Settings of the sampling of actions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from poad_sb3.settings.fields import Choice, Count, Flag, Free, Number, Settings
 
 
 class ActionSampling(StrEnum):
-    """How an action is sampled."""
+    """Method of sampling an action."""
 
     TRIE = "trie"
     """Token by token, among the children of the trie of admissible actions."""
     CANDIDATES = "candidates"
-    """A softmax over whole admissible actions (TWOSOME), by its token conditionals along the trie."""
+    """Whole admissible actions from a softmax over them (TWOSOME), by its token conditionals along the trie."""
     FREE = "free"
     """Token by token, among the whole vocabulary."""
 
 
 AUTO = "auto"
-"""`action_sampling` of an algorithm: the trie where actions are listed, free where any text is an action."""
+"""Automatic `action_sampling`: the trie where actions are listed, free where any text is an action."""
 
 
 class Normalization(StrEnum):
@@ -35,18 +35,18 @@ class Normalization(StrEnum):
     """Number of words, as in the papers."""
 
     def of(self, text: str, ids: Sequence[int]) -> float:
-        """N of an action."""
+        """Return N of an action."""
         sizes = {Normalization.SUM: 1, Normalization.TOKEN: len(ids), Normalization.WORD: max(1, len(text.split()))}
         return float(sizes[self])
 
 
 @dataclass(frozen=True)
 class SamplingSettings(Settings):
-    """How an action is sampled, arguments of the algorithms.
+    """Sampling of actions: arguments of the algorithms.
 
     Raises:
-        ValueError: For a value out of range, `paper_mode` without candidates, or `generation_endpoint` with another
-            sampling than that of the whole vocabulary.
+        ValueError: If a value is out of range, or for `paper_mode` without candidates or `generation_endpoint` without
+            sampling from the whole vocabulary.
     """
 
     action_sampling: str = setting(

@@ -44,9 +44,9 @@ class TimedMDP:
     """A token problem with a start, a time limit, and a softmax policy over tokens.
 
     Attributes:
-        mdp: The problem; its `gamma` is not used here.
+        mdp: Token problem; its `gamma` is not used here.
         start: Probabilities of the first state, `[states]`.
-        limit: An action that ends at this time or later ends the episode.
+        limit: Time limit; an action that ends at it or later ends the episode.
         durations: Time that each action takes, at least 1, `[states, actions]`.
         observations: Number of the observation of each state, `[states]`; states with equal ones list the same actions
             and share their logits.
@@ -92,7 +92,7 @@ class TimedMDP:
 
     @cached_property
     def pairs(self) -> tuple[Integers, Integers]:
-        """States and actions of all admissible pairs, in the order of `scores`."""
+        """Arrays of the states and the actions of all admissible pairs, in the order of `scores`."""
         states, actions = np.nonzero(self.mdp.admissible)
         return states, actions
 
@@ -109,7 +109,7 @@ class TimedMDP:
         return nodes, lengths
 
     def policy(self, logits: Floats) -> Floats:
-        """Probability of the token that leads to each node, `[states, nodes]`; 1 in column 0 and where forced."""
+        """Compute the probability of the token at each node, `[states, nodes]`; 1 in column 0 and where forced."""
         weights = np.where(self.branching, np.exp(logits[self.logit_numbers]), 0.0)
         found = np.where(self.mdp.n_below > 0, 1.0, 0.0)
         for node in self.mdp.trie.inner:
@@ -120,14 +120,14 @@ class TimedMDP:
         return found
 
     def reached(self, policy: Floats) -> Floats:
-        """Probability of each prefix in its state, rho(p | o), `[states, nodes]`."""
+        """Compute the probability of each prefix in its state, rho(p | o), `[states, nodes]`."""
         found = policy.copy()
         for node in range(1, len(self.mdp.trie.prefixes)):  # every prefix stands before those that extend it
             found[:, node] *= found[:, self.mdp.trie.parents[node]]
         return found
 
     def action_probabilities(self, policy: Floats) -> Floats:
-        """Probability of each action, `[states, actions]`; 0 where not admissible."""
+        """Compute the probability of each action, `[states, actions]`; 0 where not admissible."""
         found: Floats = np.where(self.mdp.admissible, self.reached(policy)[:, self.mdp.trie.ends], 0.0)
         return found
 
@@ -136,8 +136,8 @@ class TimedValues(NamedTuple):
     """Values of a policy at every clock.
 
     Attributes:
-        values: V(c, o, p), `[limit, states, nodes]`; 0 where no token can follow.
-        q: Q(c, o, p, w) of the token that leads to each node, `[limit, states, nodes]`.
+        values: Values V(c, o, p), `[limit, states, nodes]`; 0 where no token can follow.
+        q: Values Q(c, o, p, w) of the token that leads to each node, `[limit, states, nodes]`.
     """
 
     values: Floats
@@ -145,7 +145,7 @@ class TimedValues(NamedTuple):
 
 
 class PolicyGradients(NamedTuple):
-    """The three gradients, `[logits]`; see the module."""
+    """The three gradients, `[logits]`; see the docstring of the module."""
 
     run: Floats
     disc: Floats
@@ -158,11 +158,12 @@ def timed_values(
     """Compute the values of a policy backwards from the time limit.
 
     Args:
-        problem: The problem.
-        policy: See `TimedMDP.policy`.
+        problem: Problem to evaluate the policy in.
+        policy: Probabilities of tokens, see `TimedMDP.policy`.
         gamma: Discount between actions.
         gamma_token: Discount inside an action: 1 for BAD, gamma for NTPO.
-        from_last_token: Go on from the value before the last token of the next action (ARCHER), not before its first.
+        from_last_token: Whether to bootstrap from the value before the last token of the next action (ARCHER), not
+            before its first.
     """
     trie = problem.mdp.trie
     shape = (problem.limit, *policy.shape)
@@ -184,7 +185,7 @@ def timed_values(
 
 
 def _action_q(problem: TimedMDP, following: Floats, clock: int, gamma: float) -> Floats:
-    """Q(c, o, a) from the values after each time, `[states, actions]`."""
+    """Compute Q(c, o, a) from the values after each time, `[states, actions]`."""
     mdp = problem.mdp
     found = np.where(mdp.admissible, mdp.rewards, 0.0)
     for duration in np.unique(problem.durations[mdp.admissible]).tolist():
@@ -235,7 +236,8 @@ def scores(problem: TimedMDP, policy: Floats) -> Floats:
     """Return s(o, p, w), the gradient of the log-probability of each token of each admissible pair.
 
     Returns:
-        `[pairs, tokens, logits]`; a row is 0 at the siblings' logits and below only: 0 for forced tokens and padding.
+        Gradients, `[pairs, tokens, logits]`; nonzero only at the logits of a token and its siblings, and 0 for
+        forced tokens and padding.
     """
     states, actions = problem.pairs
     nodes, _ = problem.paths

@@ -19,7 +19,7 @@ class Trie(NamedTuple):
     """The prefixes of a set of prefix-free actions.
 
     Attributes:
-        prefixes: The empty prefix first, every prefix before those that extend it.
+        prefixes: Prefixes, the empty one first, each before those that extend it.
         parents: Node of each prefix without its last token, `[nodes]`; -1 for the empty one.
         children: Nodes of the prefixes that are longer by one token; empty where an action is complete.
         ends: Node of each complete action, `[actions]`.
@@ -43,8 +43,8 @@ class TokenMDP:
     Attributes:
         actions: Tokens of each action; none is a prefix of another.
         admissible: Whether a state has an action, `[states, actions]`; a state without any is terminal, its value 0.
-        rewards: r(o, a), paid once for the whole action, `[states, actions]`.
-        transitions: P(o' | o, a), `[states, actions, states]`.
+        rewards: Reward r(o, a), paid once for the whole action, `[states, actions]`.
+        transitions: Probability P(o' | o, a), `[states, actions, states]`.
         gamma: Discount between actions, in (0, 1].
 
     Raises:
@@ -80,7 +80,7 @@ class TokenMDP:
 
     @cached_property
     def trie(self) -> Trie:
-        """The prefixes of the actions."""
+        """Prefixes of the actions."""
         longest = max(map(len, self.actions))
         prefixes = tuple(dict.fromkeys(one[:n] for n in range(longest + 1) for one in self.actions if n <= len(one)))
         node = {prefix: number for number, prefix in enumerate(prefixes)}
@@ -99,7 +99,7 @@ class TokenMDP:
         return self.add_up(self.admissible.astype(np.float64)).astype(np.intp)
 
     def add_up(self, weights: Floats) -> Floats:
-        """Weight of all actions that begin with each prefix: from `[states, actions]` to `[states, nodes]`."""
+        """Sum the weights of all actions that begin with each prefix: from `[states, actions]` to `[states, nodes]`."""
         mass = np.zeros((len(weights), len(self.trie.prefixes)))
         mass[:, self.trie.ends] = weights
         for node in self.trie.inner:
@@ -122,13 +122,13 @@ def random_token_mdp(
     Every action ends the episode with at least `end_probability`, so that values exist for gamma = 1 too.
 
     Args:
-        rng: Source of chance.
+        rng: Random generator.
         gamma: Discount between actions.
-        n_states: States, the last of them terminal; at least 2.
-        n_splits: How often a leaf of the trie, drawn at random, grows children; at least 1.
-        n_tokens: Size of the vocabulary, and largest number of children.
-        max_length: Largest number of tokens of an action.
-        end_probability: Least probability of going to the terminal state.
+        n_states: Number of states, the last of them terminal; at least 2.
+        n_splits: Number of times that a leaf of the trie, drawn at random, grows children; at least 1.
+        n_tokens: Size of the vocabulary, and maximum number of children.
+        max_length: Maximum number of tokens of an action.
+        end_probability: Minimum probability of going to the terminal state.
     """
     actions = _random_actions(rng, n_splits, n_tokens, max_length)
     shape = (n_states, len(actions))
@@ -141,7 +141,7 @@ def random_token_mdp(
 
 
 def _random_actions(rng: np.random.Generator, n_splits: int, n_tokens: int, max_length: int) -> tuple[Prefix, ...]:
-    """Leaves of a random tree; nodes with one child, so forced tokens, are among them."""
+    """Return the leaves of a random tree; nodes with one child, so forced tokens, are among them."""
     leaves: list[Prefix] = [()]
     for _ in range(n_splits):
         growing = [leaf for leaf in leaves if len(leaf) < max_length]

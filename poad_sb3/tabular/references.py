@@ -11,16 +11,16 @@ Floats = NDArray[np.float64]
 
 
 def token_reference(mdp: TokenMDP, weights: Floats) -> Floats:
-    """Token conditionals of a distribution over actions: pi(w | o, p) = mass below p + w / mass below p.
+    """Compute the token conditionals of a distribution over actions: pi(w | o, p) = mass below p + w / mass below p.
 
     With weight 1 for every admissible action these are the numbers of admissible actions below, as the SAC form needs.
 
     Args:
-        mdp: The problem.
+        mdp: Problem with the actions.
         weights: Weights of the actions, `[states, actions]`; 0 where not admissible.
 
     Returns:
-        `[states, nodes]`; column 0 is the total weight, 1 for a distribution.
+        Conditionals, `[states, nodes]`; column 0 is the total weight, 1 for a distribution.
     """
     mass = mdp.add_up(np.where(mdp.admissible, weights, 0.0))
     above = mass[:, mdp.trie.parents]
@@ -30,7 +30,7 @@ def token_reference(mdp: TokenMDP, weights: Floats) -> Floats:
 
 
 def action_reference(mdp: TokenMDP, conditionals: Floats) -> Floats:
-    """Weights of the actions from token conditionals: pi(a | o) = prod_j pi(w_j | o, w_<j), `[states, actions]`."""
+    """Compute weights of actions from token conditionals: pi(a | o) = prod_j pi(w_j | o, w_<j), `[states, actions]`."""
     reached = conditionals.copy()
     for node in range(1, len(mdp.trie.prefixes)):
         reached[:, node] *= reached[:, mdp.trie.parents[node]]
@@ -39,14 +39,14 @@ def action_reference(mdp: TokenMDP, conditionals: Floats) -> Floats:
 
 
 def uniform_over_actions(mdp: TokenMDP) -> Floats:
-    """Conditionals of the uniform distribution over the admissible actions, `[states, nodes]`."""
+    """Return the conditionals of the uniform distribution over the admissible actions, `[states, nodes]`."""
     return token_reference(mdp, mdp.admissible / np.maximum(mdp.admissible.sum(axis=1, keepdims=True), 1))
 
 
 def uniform_over_children(mdp: TokenMDP) -> Floats:
-    """Conditionals of a walk that is uniform at every node of the trie, `[states, nodes]`.
+    """Return the conditionals of a walk that is uniform at every node of the trie, `[states, nodes]`.
 
-    Another distribution than `uniform_over_actions` wherever some tokens have more actions below them than others.
+    It differs from `uniform_over_actions` wherever some tokens have more actions below them than others.
     """
     conditionals, reachable = np.zeros(mdp.n_below.shape), mdp.n_below > 0
     conditionals[:, 0] = reachable[:, 0]

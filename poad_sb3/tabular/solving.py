@@ -12,7 +12,7 @@ from poad_sb3.tabular.problems import TokenMDP
 
 Floats = NDArray[np.float64]
 _Fold = Callable[[Floats, tuple[int, ...]], Floats]
-"""From Q of the children of a node, `[states, children]`, and their nodes to V of the node, `[states]`."""
+"""Function from Q of the children of a node, `[states, children]`, and their nodes to V of the node, `[states]`."""
 
 _TOLERANCE = 1e-13  # relative change of the values at convergence
 _MAX_SWEEPS = 100_000
@@ -22,8 +22,8 @@ class ActionSolution(NamedTuple):
     """Fixed point of an action-level backup.
 
     Attributes:
-        values: V(o), `[states]`; 0 where terminal.
-        q: Q(o, a), `[states, actions]`; -inf where not admissible.
+        values: Values V(o), `[states]`; 0 where terminal.
+        q: Values Q(o, a), `[states, actions]`; -inf where not admissible.
     """
 
     values: Floats
@@ -34,9 +34,9 @@ class TokenSolution(NamedTuple):
     """Fixed point of a token-level backup.
 
     Attributes:
-        values: V(o, p) of the prefix of each node, `[states, nodes]`; NaN where no token can follow. Column 0 is V(o),
-            0 where terminal.
-        q: Q(o, p, w) of the token that leads to each node, `[states, nodes]`; -inf where not admissible, and in
+        values: Values V(o, p) of the prefix of each node, `[states, nodes]`; NaN where no token can follow. Column 0 is
+            V(o), 0 where terminal.
+        q: Values Q(o, p, w) of the token that leads to each node, `[states, nodes]`; -inf where not admissible, and in
             column 0, the root.
     """
 
@@ -56,21 +56,21 @@ def solve_tokens(mdp: TokenMDP, gamma_token: float) -> TokenSolution:
     naive token-level backup. An action of n tokens has its reward and all that follows scaled by gamma_token^(n-1).
 
     Raises:
-        ValueError: If `gamma_token` is not in (0, 1], or the values do not settle.
+        ValueError: If `gamma_token` is not in (0, 1], or the values do not converge.
     """
     return _solve_tokens(mdp, lambda q, _: q.max(axis=1), gamma_token)
 
 
 def evaluate_tokens(mdp: TokenMDP, policy: Floats, gamma_token: float) -> TokenSolution:
-    """Values of a policy instead of the optimum: V(o, p) = sum_w pi(w | o, p) Q(o, p, w).
+    """Compute the values of a policy instead of the optimum: V(o, p) = sum_w pi(w | o, p) Q(o, p, w).
 
     Args:
-        mdp: The problem.
-        policy: pi of the token that leads to each node, `[states, nodes]`; see `token_reference`.
+        mdp: Problem to evaluate the policy in.
+        policy: Probability pi of the token that leads to each node, `[states, nodes]`; see `token_reference`.
         gamma_token: Discount inside an action.
 
     Raises:
-        ValueError: If `gamma_token` is not in (0, 1], or the values do not settle.
+        ValueError: If `gamma_token` is not in (0, 1], or the values do not converge.
     """
 
     def expect(q: Floats, nodes: tuple[int, ...]) -> Floats:
@@ -85,32 +85,33 @@ def solve_soft_actions(mdp: TokenMDP, reference: Floats, beta: float) -> ActionS
     """Return the soft action-level values: V(o) = beta log sum_a pi_ref(a | o) exp(Q(o, a) / beta).
 
     Args:
-        mdp: The problem.
-        reference: pi_ref(a | o), `[states, actions]`; 0 where not admissible. Weights that do not sum to 1 will do:
-            with weight 1 for every action this is the maximum-entropy form of SAC,
-            V(o) = beta log sum_a exp(Q(o, a) / beta).
+        mdp: Problem to solve.
+        reference: Reference pi_ref(a | o), `[states, actions]`; 0 where not admissible. Weights need not sum to 1: with
+            weight 1 for every action this is the maximum-entropy form of SAC, V(o) = beta log sum_a exp(Q(o, a) /
+            beta).
         beta: Temperature, above 0.
 
     Raises:
-        ValueError: If the temperature is not positive, or the values do not settle.
+        ValueError: If the temperature is not positive, or the values do not converge.
     """
     _check_temperature(beta)
     return _solve_actions(mdp, lambda q: _soft_maximum(q, reference, beta))
 
 
 def solve_soft_tokens(mdp: TokenMDP, reference: Floats, beta: float) -> TokenSolution:
-    """Soft BAD (sBAD): V(o, p) = beta log sum_w pi_ref(w | o, p) exp(Q(o, p, w) / beta) at every prefix, gamma_token 1.
+    """Return the soft token-level values of soft BAD (sBAD).
 
-    V(o) equals the soft action-level value with pi_ref(a | o) = prod_j pi_ref(w_j | o, w_<j).
+    V(o, p) = beta log sum_w pi_ref(w | o, p) exp(Q(o, p, w) / beta) at every prefix, with gamma_token 1. V(o) equals
+    the soft action-level value with pi_ref(a | o) = prod_j pi_ref(w_j | o, w_<j).
 
     Args:
-        mdp: The problem.
-        reference: pi_ref of the token that leads to each node, `[states, nodes]`; column 0 is the total weight of the
-            actions, 1 for a distribution. See `token_reference`.
+        mdp: Problem to solve.
+        reference: Reference pi_ref of the token that leads to each node, `[states, nodes]`; column 0 is the total
+            weight of the actions, 1 for a distribution. See `token_reference`.
         beta: Temperature, above 0.
 
     Raises:
-        ValueError: If the temperature is not positive, or the values do not settle.
+        ValueError: If the temperature is not positive, or the values do not converge.
     """
     _check_temperature(beta)
     weights, first = reference.copy(), mdp.trie.children[0]
@@ -143,7 +144,7 @@ def _solve_tokens(mdp: TokenMDP, fold: _Fold, gamma_token: float) -> TokenSoluti
 
 
 def _settle(mdp: TokenMDP, backup: Callable[[Floats], Floats]) -> Floats:
-    """Iterate V <- backup(Q of V) until it stands still."""
+    """Iterate V <- backup(Q of V) until it converges."""
     values = np.zeros(len(mdp.rewards))
     for _ in range(_MAX_SWEEPS):
         updated = np.where(mdp.terminal, 0.0, backup(_action_q(mdp, values)))
@@ -157,7 +158,7 @@ def _settle(mdp: TokenMDP, backup: Callable[[Floats], Floats]) -> Floats:
 
 
 def _action_q(mdp: TokenMDP, values: Floats) -> Floats:
-    """Q(o, a) of state values; -inf where not admissible."""
+    """Compute Q(o, a) from state values; -inf where not admissible."""
     return np.where(mdp.admissible, mdp.rewards + mdp.gamma * (mdp.transitions @ values), -np.inf)
 
 
@@ -178,7 +179,7 @@ def _sweep(mdp: TokenMDP, action_q: Floats, fold: _Fold, gamma_token: float) -> 
 
 
 def _soft_maximum(q: Floats, weights: Floats, beta: float) -> Floats:
-    """Soft maximum: beta log sum_i weights_i exp(q_i / beta), along the last axis."""
+    """Compute the soft maximum, beta log sum_i weights_i exp(q_i / beta), along the last axis."""
     real = weights > 0
     terms = np.where(real, q, -np.inf) / beta + np.log(np.where(real, weights, 1.0))
     found: Floats = beta * np.logaddexp.reduce(terms, axis=-1)

@@ -16,11 +16,12 @@ __all__ = ["capture_envs", "restore_envs"]
 _STATEFUL_WRAPPERS = (NormalizeReward, NormalizeObservation, FrameStackObservation)
 """Wrappers whose statistics or observations cannot be captured."""
 _COUNTERS = ("rewards", "_elapsed_steps", "episode_context")
-"""Attributes of SB3's Monitor, Gymnasium's TimeLimit and our AdmissibleObservation: of an episode in progress."""
+"""Attributes of SB3's Monitor, Gymnasium's TimeLimit and our AdmissibleObservation that belong to an episode in
+progress."""
 
 
 def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
-    """State of every environment and of its wrappers' counters; None if an environment has no `get_state`."""
+    """Return the state of every environment and of its wrappers' counters; None if an environment lacks `get_state`."""
     if any(any(env.env_is_wrapped(wrapper)) for wrapper in _STATEFUL_WRAPPERS):
         return None
     if not env.has_attr("get_state"):  # asking first: a missing method would kill a subprocess worker
@@ -48,10 +49,10 @@ def _contexts(env: VecEnv) -> list[tuple[list[EpisodeContext], int] | None]:
 
 
 def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
-    """Put the environments where they were.
+    """Restore the states of environments.
 
     Returns:
-        False if that cannot be done: no states, or another number or kind of environments. They need a reset then.
+        False if that is impossible: no states, or another number or kind of environments. They need a reset then.
     """
     if states is None or len(states) != env.num_envs or not env.has_attr("set_state"):
         return False

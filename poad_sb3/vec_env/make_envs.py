@@ -18,11 +18,11 @@ def make_envs(env_id: str, env_kwargs: Mapping[str, Any], n_envs: int, n_parts: 
     """Make environments of one id, in this process, with SB3's Monitor around each.
 
     Args:
-        env_id: The id.
+        env_id: Id of the environments.
         env_kwargs: Arguments of `gym.make`.
-        n_envs: Their number.
-        n_parts: Parts that take turns with the model; None for two where steps are made elsewhere (DataSciCoding)
-            and there are several, else an ordinary vector.
+        n_envs: Number of environments.
+        n_parts: Number of parts that take turns with the model; None for two where steps are made elsewhere
+            (DataSciCoding) and there are several, else an ordinary vector.
     """
     # An id would get render_mode="rgb_array" from SB3.
     envs = make_vec_env(partial(gym.make, env_id, **env_kwargs), n_envs)

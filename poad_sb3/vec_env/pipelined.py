@@ -23,8 +23,8 @@ __all__ = ["PipelinedVecEnv", "gather", "make_pipelined_envs", "pipeline_envs"]
 class PipelinedVecEnv(VecEnv):
     """Several vectors of environments as one, each stepping in a thread of its own.
 
-    To everything that knows no parts it is an ordinary vector, whose parts step at the same time. Beside that, one
-    part can be stepped while the others rest or step: `begin` and `wait`.
+    To code that knows no parts it is an ordinary vector, whose parts step at the same time. In addition, one part can
+    be stepped while the others rest or step: `begin` and `wait`.
 
     Only steps run in the threads, and only one of a part at a time; all else waits until no part is stepping, and
     runs in the thread of the caller. So environments of different parts must not share data that is not thread-safe,
@@ -33,11 +33,11 @@ class PipelinedVecEnv(VecEnv):
     A part may be a `PipelinedVecEnv` too: its environments step together, and each in a thread of its own.
 
     Args:
-        parts: The vectors, in the order of their environments. Wrap them, or the whole (as with `VecMonitor`): around
-            the whole, a wrapper hides the parts, so that all environments step together.
+        parts: Vectors of environments, in the order of their environments. Wrap them, or the whole (as with
+            `VecMonitor`): around the whole, a wrapper hides the parts, so that all environments step together.
 
     Attributes:
-        parts: The vectors.
+        parts: Vectors of environments.
         slices: Places of each part's environments among all.
 
     Raises:
@@ -67,8 +67,8 @@ class PipelinedVecEnv(VecEnv):
         """Begin a step of a part, and return at once.
 
         Args:
-            number: Of the part.
-            actions: Of its environments, `[n, max_length]`.
+            number: Number of the part.
+            actions: Actions of its environments, `[n, max_length]`.
 
         Raises:
             RuntimeError: If the part is stepping.
@@ -134,13 +134,13 @@ class PipelinedVecEnv(VecEnv):
     # ------------------------------------------------------------------ attributes and methods of environments
 
     def _places(self, indices: VecEnvIndices) -> list[tuple[VecEnv, int]]:
-        """Part of each environment, and its place there; waits until no part is stepping."""
+        """Return the part of each environment, and its place there; wait until no part is stepping."""
         self._settle()
         places = [(part, index) for part in self.parts for index in range(part.num_envs)]
         return [places[index] for index in self._get_indices(indices)]
 
     def has_attr(self, attr_name: str) -> bool:
-        """Whether all environments have an attribute."""
+        """Return whether all environments have an attribute."""
         self._settle()
         return all(part.has_attr(attr_name) for part in self.parts)
 
@@ -205,7 +205,7 @@ def gather(results: Sequence[VecEnvStepReturn]) -> VecEnvStepReturn:
 
 
 def gather_observations(parts: Sequence[VecEnvObs]) -> VecEnvObs:
-    """Observations of all environments, from those of the parts."""
+    """Return the observations of all environments, from those of the parts."""
     first = parts[0]
     if isinstance(first, Mapping):
         return {key: np.concatenate([span[key] for span in parts]) for key in first}  # type: ignore[call-overload]
@@ -224,12 +224,12 @@ def make_pipelined_envs(
     *,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> PipelinedVecEnv:
-    """Environments in parts, in this process, with SB3's Monitor around each; every one steps in its own thread.
+    """Make environments in parts, in this process, each with SB3's Monitor and a thread of its own.
 
     Args:
-        env: Id, or a function that makes one.
-        n_envs: Their number.
-        n_parts: Parts, as equal as can be. Two are enough to keep a model busy while environments step.
+        env: Id of an environment, or a function that makes one.
+        n_envs: Number of environments.
+        n_parts: Number of parts, as equal as can be. Two are enough to keep a model busy while environments step.
         env_kwargs: Arguments of `gym.make`, or of `env`.
 
     Raises:
@@ -243,7 +243,7 @@ def make_pipelined_envs(
 
 
 def pipeline_envs(envs: Sequence[gym.Env[Any, Any]], n_parts: int = 2) -> PipelinedVecEnv:
-    """Environments that are made already, in parts; see `make_pipelined_envs`."""
+    """Put existing environments into parts; see `make_pipelined_envs`."""
     if not 1 <= n_parts <= len(envs):
         raise ValueError(
             f"Expected between 1 and {len(envs)} parts, the number of environments; got {n_parts}. "

@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 Tasks = SimpleQueue[tuple["futures.Future[VecEnvStepReturn]", NDArray[np.int64]] | None]
-"""Steps that a thread is to make; None is the end."""
+"""Queue of the steps for a thread; None is the end."""
 
 
 class Stepper:
@@ -23,7 +23,7 @@ class Stepper:
     all steps, since processes started in a step may be bound to the life of its thread (PR_SET_PDEATHSIG on Linux).
 
     Args:
-        part: The environments.
+        part: Environments of the part.
 
     Attributes:
         tasks: Queue of steps; see `end_threads`.

@@ -46,12 +46,12 @@ class ActionKind(StrEnum):
 
     @property
     def action_sampling(self) -> str:
-        """Meaning of `action_sampling="auto"`."""
+        """Sampling that `action_sampling="auto"` means."""
         return "trie" if self is ActionKind.LISTED else "free"
 
     @property
     def model(self) -> str:
-        """Meaning of `model="auto"`."""
+        """Model that `model="auto"` means."""
         return "pocket-coder" if self is ActionKind.CODE else "pocket"
 
 
@@ -59,7 +59,7 @@ def action_kind(env: VecEnv) -> ActionKind:
     """Return the kind of actions that an environment declares; `LISTED` if it declares none.
 
     Raises:
-        UnsupportedEnvError: For an unknown kind.
+        UnsupportedEnvError: If the kind is unknown.
     """
     metadata = env.get_attr("metadata", indices=[0])[0] if env.has_attr("metadata") else None
     declared = (metadata or {}).get("actions", ActionKind.LISTED)
@@ -72,7 +72,7 @@ def action_kind(env: VecEnv) -> ActionKind:
 
 
 def episode_context(spec: ContextSpec) -> EpisodeContext:
-    """Return the context, before an episode, that a prompt needs."""
+    """Return the context that a prompt needs, as before an episode."""
     return EpisodeContext(spec.history, spec.fields)
 
 
@@ -80,7 +80,7 @@ def admissible_actions_of(info: Mapping[str, Any]) -> Any:
     """Return the listed actions of a reset or step, None where any text is one.
 
     Raises:
-        UnsupportedEnvError: If `info` has none.
+        UnsupportedEnvError: If `info` has no listed actions.
     """
     if "admissible_actions" not in info:
         raise UnsupportedEnvError(
@@ -96,17 +96,17 @@ def question_of(
     """Return the question at a step of an episode that is played without SB3's vector environments.
 
     Args:
-        text: The observation.
+        text: Text of the observation.
         admissible_actions: Listed actions; None where any text is one.
-        info: Of the step; fields that the prompt shows come from here.
-        context: Of the episode.
+        info: Info of the step; fields that the prompt shows come from here.
+        context: Context of the episode.
     """
     packed = context.pack(dict(info)) if context.is_wanted else None
     return parse_observation(admissible_observation(text, admissible_actions, packed))[0][0]
 
 
 def parse_observation(observation: Any) -> tuple[list[Question], bool]:
-    """Questions in an observation, and whether it is a batch.
+    """Return the questions in an observation, and whether it is a batch.
 
     Args:
         observation: Mapping with `text` and `admissible_actions` (JSON), and perhaps `context` (JSON), each a `str` or
@@ -150,7 +150,7 @@ def parse_observation(observation: Any) -> tuple[list[Question], bool]:
 
 
 def _as_mapping(observation: Any) -> Any:
-    """Put the lists that observations carry beside their texts; anything else stays as it is."""
+    """Put the lists that observations carry beside their texts; other values are returned unchanged."""
     if isinstance(observation, TextObservation):
         return admissible_observation(observation, observation.admissible_actions)
     if _is_batch(observation) and all(isinstance(text, TextObservation) for text in observation):
@@ -244,11 +244,11 @@ class VecAdmissibleObservation(VecEnvWrapper):
     """`AdmissibleObservation` for a vector environment that was made without it.
 
     Args:
-        venv: The environments.
+        venv: Vector of environments.
         context_spec: Fields that the prompt shows beside the observation.
 
     Attributes:
-        contexts: Of the episode in each environment.
+        contexts: Context of the episode in each environment.
     """
 
     def __init__(self, venv: VecEnv, context_spec: ContextSpec = ContextSpec()) -> None:  # noqa: B008 - immutable
@@ -306,10 +306,10 @@ def wrap_language_env(
     env: gym.Env[Any, Any] | VecEnv | str,
     context_spec: ContextSpec = ContextSpec(),  # noqa: B008 - immutable
 ) -> gym.Env[Any, Any] | VecEnv:
-    """Give an environment (or the id of one, or a vector of them) the observations a policy needs.
+    """Wrap an environment (or the id of one, or a vector of them) to return the observations that a policy needs.
 
     Args:
-        env: The environment.
+        env: Environment to wrap.
         context_spec: Fields that the policy's prompt shows beside the observation:
             `model.policy.lm.prompter.template.context_spec`.
 

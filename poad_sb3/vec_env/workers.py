@@ -22,14 +22,14 @@ from poad_sb3.errors import WorkerError
 from poad_sb3.vec_env.pipelined import PipelinedVecEnv
 
 _SECONDS_TO_END = 5.0
-"""For a worker to finish its step and close its environment; then it is terminated."""
+"""Maximum time for a worker to finish its step and close its environment, in seconds; then it is terminated."""
 
 
 def guard_workers(env: gym.Env[Any, Any] | VecEnv, first: int = 0) -> None:
     """Make the worker processes of a `SubprocVecEnv` raise `WorkerError` when one has ended, and end with it.
 
     Args:
-        env: Environments of any kind, wrapped or not; others than a `SubprocVecEnv` are left as they are.
+        env: Environments of any kind, wrapped or not; only a `SubprocVecEnv` is changed.
         first: Number of its first environment, where others go before these.
     """
     workers = env.unwrapped
@@ -59,11 +59,11 @@ class _Pipe:
     """The parent's end of a worker's pipe, in place of the `Connection` that SB3 uses.
 
     Args:
-        number: Of the environment.
-        connection: The pipe.
-        process: The worker.
-        end: Ends all workers.
-        venv: Whose worker it is.
+        number: Number of the environment.
+        connection: Connection to the worker.
+        process: Process of the worker.
+        end: Finalizer that ends all workers.
+        venv: Vector that the worker belongs to.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ def _end(connections: Sequence[Connection], processes: Sequence[BaseProcess], ow
 
 
 def _drain(connection: Connection, process: BaseProcess, deadline: float) -> None:
-    """Take the answers that a worker still sends: a closed pipe would end it by an error of its own."""
+    """Receive the remaining answers of a worker: a closed pipe would end it by an error of its own."""
     while not connection.closed and time.monotonic() < deadline:
         ready = wait([connection, process.sentinel], max(0.0, deadline - time.monotonic()))
         if connection not in ready or process.sentinel in ready:

@@ -9,7 +9,7 @@ from poad_sb3.credit.returns import token_returns
 from poad_sb3.tabular.gradients import Floats, TimedMDP
 
 EPISODES = 256
-"""Episodes that a critic is fitted to."""
+"""Number of episodes that a critic is fitted to."""
 
 
 def fitted_values(problem: TimedMDP, sample: Sample, *, gamma: float, gamma_token: float, prefixes: bool) -> Floats:
@@ -19,14 +19,14 @@ def fitted_values(problem: TimedMDP, sample: Sample, *, gamma: float, gamma_toke
     met the mean of all. The critic reads the observation, not the clock.
 
     Args:
-        problem: The problem.
-        sample: Episodes.
+        problem: Finite problem.
+        sample: Sampled episodes.
         gamma: Discount between actions.
         gamma_token: Discount inside an action.
-        prefixes: False for one value of each observation.
+        prefixes: Whether to value every prefix; otherwise each observation has one value.
 
     Returns:
-        `[1, states, nodes]`.
+        Values, `[1, states, nodes]`.
     """
     rollout = sample.rollout(problem)
     returns = token_returns(

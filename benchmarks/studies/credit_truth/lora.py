@@ -34,7 +34,7 @@ class PocketPolicy:
     """The pocket model with an adapter, whose matrices in the last layer are trained.
 
     Args:
-        problem: A problem with texts, and one logit for each observation, prefix and token.
+        problem: Problem with texts, and one logit for each observation, prefix and token.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -67,7 +67,7 @@ class PocketPolicy:
         return found
 
     def logits(self) -> Tensor:
-        """Logits of the problem, float64 `[logits]`."""
+        """Compute the logits of the problem, float64 `[logits]`."""
         rows = [node.row for node in self.nodes]
         parts: list[Tensor] = [torch.empty(0)] * len(rows)
         weight = self.lm.base.get_output_embeddings().weight

@@ -51,16 +51,19 @@ ENVS = {
     "tomato-salad": "Overcooked-TomatoSalad-v0",
 }
 VALUES = ("exact", "flat", "fitted prefixes", "fitted observations")
-"""Values that critic rows are given: exact; exact, but that of the state for all tokens of an action; and averages of
+"""Values that critic rows are given: exact; exact with that of the state for all tokens of an action; and averages of
 sampled returns by observation and prefix, or by observation alone."""
 ASCENT_GAMMA = 0.95
 TARGET = {"tabular": 0.6, "pocket": 0.4}
-"""The ascended policy is the first on the way of gradient steps whose success rate is at least this."""
+"""Success rate of the ascended policy: gradient steps are taken until it is reached."""
 _RATE = {"tabular": 0.1, "pocket": 0.05}
-"""Length of a step."""
+"""Length of a gradient step."""
 _MAX_STEPS = 6_000
 _SMALLEST = 1e-12
-"""Of the norm of the gradient: an expected gradient below it is 0 up to rounding, and ratios with it are undefined."""
+"""Bound relative to the norm of the gradient.
+
+An expected gradient below it is 0 up to rounding, and ratios with it are undefined.
+"""
 _CRITIC_SEED, _SAMPLE_SEED = 1, 2
 
 
@@ -70,10 +73,10 @@ class TruthJob(Job):
 
     Attributes:
         title: Name of the group.
-        tasks: See `problem_of`.
+        tasks: Names of tasks, see `problem_of`.
         parameters: `"tabular"`, or `"pocket"` for the last LoRA matrices of the pocket model.
         policy: `"ascended"`, `"start"` (the uniform policy, or the untrained model), or P(right) of MultiKey.
-        gammas: Discounts; the first is that of sampled rows.
+        gammas: Discounts between actions; the first is that of sampled rows.
         chunks: Parts of the sample of group estimators, `sampling.CHUNK` episodes each; 0 for none.
     """
 
@@ -114,8 +117,8 @@ def problem_of(task: str, *, share: bool) -> Problem:
     """Return the problem of a task: a name of `ENVS`, `worked-example`, `key-token N` or `multikey K D WORDS HORIZON`.
 
     Args:
-        task: The name; N is `n_tokens`.
-        share: See `problems.independent`.
+        task: Name of the task; N is `n_tokens`.
+        share: Whether logits are shared, see `problems.independent`.
     """
     name, *numbers = task.split()
     if name in ENVS:
@@ -268,14 +271,14 @@ def exact_moments(
     """Compute mean and variance of a row exactly.
 
     Args:
-        timed: The problem.
+        timed: Finite problem.
         policy: Probability of each token, `[states, nodes]`.
         each: Gradient of the log-probability of each token, `[pairs, tokens, dimensions]`.
-        decisions: See `moments.decisions_of`.
+        decisions: Actions of the problem, see `moments.decisions_of`.
         reachable: Expected visits, `[clocks, states]`.
-        row: The estimator.
-        values: Values before the tokens of each decision, `[decisions, tokens]`.
-        counts: See `moments.whitened`; by default all tokens of a decision, or 1 of whole actions.
+        row: Estimator to measure.
+        values: Values before the tokens of each action, `[decisions, tokens]`.
+        counts: Counted entries, see `moments.whitened`; by default all tokens of an action, or 1 for whole actions.
     """
     states, actions = timed.pairs
     rewards = timed.mdp.rewards[states, actions][decisions.pairs]
@@ -304,8 +307,8 @@ def compared(found: Moments, truth: Floats, length: float) -> dict[str, float | 
 
     Args:
         found: Mean and variance of the gradient of one episode.
-        truth: The true gradient.
-        length: Expected decisions of an episode.
+        truth: True gradient.
+        length: Expected number of actions of an episode.
 
     Returns:
         `bias` |E ghat - g| / |g|, `scale` E ghat . g / |g|^2, `cosine`, `nsr` trace / (scale |g|)^2 and

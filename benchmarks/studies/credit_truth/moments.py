@@ -1,12 +1,12 @@
 """Exact mean and variance of the gradient of one episode, for estimators whose future enters through one number.
 
-With C[t+1] the number that flows back from the next decision (for GAE, V'[t+1] + lambda A[t+1, 1]; for a return to go,
-G[t+1]; 0 after the end), the advantages of a decision are affine in it, and so is its own number:
+With C[t+1] the number that flows back from the next action (for GAE, V'[t+1] + lambda A[t+1, 1]; for a return to go,
+G[t+1]; 0 after the end), the advantages of an action are affine in it, and so is its own number:
 
     A[t, j] = alpha[j] + beta[j] C[t+1],     C[t] = c0 + c1 C[t+1]
 
-The coefficients are read off the strategy that trains. It gets three decisions: a first one of one token, value 0
-and reward 0, whose advantage is gamma C; the decision in question; and a last one worth 0 or 1. With the gradient of
+The coefficients are read off the strategy that trains. It gets three actions: a first one of one token, value 0
+and reward 0, whose advantage is gamma C; the action in question; and a last one worth 0 or 1. With the gradient of
 the rest of an episode written D[t] = sum_j A[t, j] s[t, j] + D[t+1], the five expectations m1 = E C, m2 = E C^2,
 G = E D, H = E C D and T = E |D|^2 follow backwards from the time limit, for every clock and state. No episode is
 sampled or listed.
@@ -37,13 +37,13 @@ class Strategy(Protocol):
 
 
 class Affine(NamedTuple):
-    """Coefficients of decisions; see the module.
+    """Coefficients of actions; see the module.
 
     Attributes:
-        alpha: `[rows, tokens]`.
-        beta: `[rows, tokens]`.
-        c0: `[rows]`.
-        c1: `[rows]`.
+        alpha: Constant part of the advantages, `[rows, tokens]`.
+        beta: Factor of C[t+1] in the advantages, `[rows, tokens]`.
+        c0: Constant part of C[t], `[rows]`.
+        c1: Factor of C[t+1] in C[t], `[rows]`.
     """
 
     alpha: Floats
@@ -63,11 +63,11 @@ def affine(strategy: Strategy, rewards: Floats, values: Floats, lengths: Integer
     """Read the coefficients off a strategy.
 
     Args:
-        strategy: The estimator.
-        rewards: `[rows]`.
+        strategy: Estimator that trains.
+        rewards: Reward of each action, `[rows]`.
         values: Values before the tokens, `[rows, tokens]`.
-        lengths: Numbers of tokens, `[rows]`.
-        ends: Whether the episode ends with the decision, `[rows]`.
+        lengths: Number of tokens of each action, `[rows]`.
+        ends: Whether the episode ends with the action, `[rows]`.
     """
     n = len(rewards)
     found = []
@@ -97,11 +97,11 @@ def affine(strategy: Strategy, rewards: Floats, values: Floats, lengths: Integer
 
 
 class Decisions(NamedTuple):
-    """All admissible decisions at all clocks that can be reached, clock by clock.
+    """All admissible actions at all clocks that can be reached, clock by clock.
 
     Attributes:
-        clocks: `[rows]`.
-        pairs: Number of the pair of state and action, as in `TimedMDP.pairs`, `[rows]`.
+        clocks: Clock at the action, `[rows]`.
+        pairs: Index of the pair of state and action, as in `TimedMDP.pairs`, `[rows]`.
         ends: Whether the episode ends, for any reason, `[rows]`.
     """
 
@@ -111,7 +111,7 @@ class Decisions(NamedTuple):
 
 
 def decisions_of(problem: TimedMDP, reachable: Floats) -> Decisions:
-    """List the decisions; `reachable` is positive at the clocks and states that are visited."""
+    """List the actions; `reachable` is positive at the clocks and states that are visited."""
     states, actions = problem.pairs
     clocks, pairs = np.nonzero(reachable[:, states] > 0)
     out_of_time = clocks + problem.durations[states, actions][pairs] >= problem.limit
@@ -120,7 +120,7 @@ def decisions_of(problem: TimedMDP, reachable: Floats) -> Decisions:
 
 
 def path_values(problem: TimedMDP, values: Floats, decisions: Decisions) -> Floats:
-    """Values before the tokens of each decision, `[rows, tokens]`, from `[clocks or 1, states, nodes]`."""
+    """Return the values before the tokens of each action, `[rows, tokens]`, from `[clocks or 1, states, nodes]`."""
     states, actions = problem.pairs
     nodes, _ = problem.paths
     before = np.where(nodes >= 0, problem.mdp.trie.parents[nodes], 0)[actions[decisions.pairs]]
@@ -133,11 +133,11 @@ def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decis
     """Compute mean and variance of the gradient of one episode.
 
     Args:
-        problem: The problem.
+        problem: Finite problem.
         chances: Probability of each action, `[states, actions]`.
         scores: Gradient of the log-probability of each token of each pair, `[pairs, tokens, dimensions]`.
-        decisions: See `decisions_of`.
-        coefficients: One row for each decision.
+        decisions: Actions of the problem, see `decisions_of`.
+        coefficients: Coefficients, one row for each action.
     """
     states, actions = problem.pairs
     scores, coefficients = _without_forced(scores, decisions, coefficients)
@@ -190,7 +190,7 @@ def _without_forced(scores: Floats, decisions: Decisions, coefficients: Affine) 
 
 
 def carried(problem: TimedMDP, chances: Floats, decisions: Decisions, coefficients: Affine) -> tuple[Floats, Floats]:
-    """Return E C[t+1] and E C[t+1]^2 of each decision, `[rows]` each."""
+    """Return E C[t+1] and E C[t+1]^2 of each action, `[rows]` each."""
     states, actions = problem.pairs
     later = problem.limit + int(problem.durations.max())
     m1, m2 = (np.zeros((later, len(problem.mdp.rewards))) for _ in range(2))
@@ -222,12 +222,12 @@ def whitened(
     """Subtract the mean over an infinite batch and divide by its deviation.
 
     Args:
-        problem: The problem.
+        problem: Finite problem.
         chances: Probability of each action, `[states, actions]`.
         reachable: Expected visits, `[clocks, states]`.
-        decisions: See `decisions_of`.
-        coefficients: Of the returns.
-        counts: Entries of each decision in mean and deviation, from its first token on: 1, or all its tokens.
+        decisions: Actions of the problem, see `decisions_of`.
+        coefficients: Coefficients of the returns.
+        counts: Entries of each action in mean and deviation, from its first token on: 1, or all its tokens.
     """
     states, actions = problem.pairs
     state, action = states[decisions.pairs], actions[decisions.pairs]

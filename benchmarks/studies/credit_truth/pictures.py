@@ -33,7 +33,7 @@ SHOWN: Sequence[tuple[str, str | None, int | None]] = (
 )
 """Rows of the summary: name, values, group size."""
 _SMALLEST = 1e-4
-"""Errors of direction below it are drawn there."""
+"""Lower bound of the drawn errors of direction: smaller ones are drawn there."""
 
 
 def find(cases: Sequence[Case], task: str, policy: str, gamma: float, parameters: str = "tabular") -> Case | None:

@@ -32,7 +32,7 @@ UNBIASED = (
     "bi-level GAE as published (last anchor)",
     "return to go",
 )
-"""Unbiased with exact values, by `S_j = V[t, j+1]`."""
+"""Names of rows that are unbiased with exact values, by `S_j = V[t, j+1]`."""
 
 
 class Case(NamedTuple):
@@ -90,9 +90,9 @@ class Prediction(NamedTuple):
     """A prediction.
 
     Attributes:
-        name: Short.
-        text: A sentence.
-        checks: Its checks on the cases.
+        name: Short name.
+        text: Prediction in a sentence.
+        checks: Function that yields its checks on the cases.
     """
 
     name: str

@@ -28,11 +28,11 @@ class Problem:
     """A task as a finite problem.
 
     Attributes:
-        timed: The problem with its time limit.
+        timed: Problem with its time limit.
         texts: Text and listed actions of each observation, in the order of their numbers; none without an environment.
-        successes: Whether an action ends the episode in success, `[states, actions]`; where all decisions have to be
-            right, whether it is right.
-        decisions: Number of decisions that all have to be right; 0 if the last one decides.
+        successes: Whether an action ends the episode in success, `[states, actions]`; where all actions have to be
+            right, whether this one is.
+        decisions: Number of actions that all have to be right; 0 if the last one decides.
     """
 
     timed: TimedMDP
@@ -41,7 +41,7 @@ class Problem:
     decisions: int = 0
 
     def success_rate(self, policy: Floats) -> float:
-        """Probability that an episode is a success; an upper bound where decisions are not right equally often."""
+        """Return the probability that an episode succeeds; an upper bound where steps are not right equally often."""
         from poad_sb3.tabular.gradients import visits
 
         chances = self.timed.action_probabilities(policy) * self.successes
@@ -63,7 +63,7 @@ def explored(env_id: str) -> Problem:
     several, up to the environment's own time limit.
 
     Raises:
-        StudyError: If there are more states than can be held.
+        StudyError: If there are more states than `_MAX_STATES`.
     """
     env = gym.make(env_id, disable_env_checker=True).unwrapped
     assert isinstance(env, lang_envs.LangEnv)
@@ -133,9 +133,9 @@ def independent(env_id: str, *, share: bool, **kwargs: Any) -> Problem:
 
     Args:
         env_id: `KeyToken-v0` or `MultiKey-v0`.
-        share: KeyToken: one logit for each announced key and word, for all decisions. MultiKey: one for each slot and
-            word counted from the right one, for all decisions and targets; as every target is then alike, only one is
-            listed. Otherwise, one logit for each observation, prefix and token.
+        share: Whether steps share logits. KeyToken: one for each announced key and word. MultiKey: one for each slot
+            and word counted from the right one, for all targets too; as every target is then alike, only one is listed.
+            If False, there is one logit for each observation, prefix and token.
         **kwargs: Arguments of the environment.
     """
     env: Any = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
@@ -183,7 +183,7 @@ def independent(env_id: str, *, share: bool, **kwargs: Any) -> Problem:
 
 
 def _by_slot(mdp: TokenMDP, n_slots: int, n_words: int) -> NDArray[np.int64]:
-    """Logits by slot and word: nodes of a level of the trie that branches, in the order of the words."""
+    """Index the logits by slot and word: nodes of a level of the trie that branches, in the order of the words."""
     numbers = np.full(len(mdp.trie.prefixes), -1)
     for node in range(len(mdp.trie.prefixes)):
         children, level = mdp.trie.children[node], len(mdp.trie.prefixes[node])
@@ -194,7 +194,7 @@ def _by_slot(mdp: TokenMDP, n_slots: int, n_words: int) -> NDArray[np.int64]:
 
 
 def _by_key(mdp: TokenMDP, n_targets: int) -> NDArray[np.int64]:
-    """Logits by announced key and word, for all decisions."""
+    """Index the logits by announced key and word, for all steps."""
     words = np.full(len(mdp.trie.prefixes), -1)
     (branch,) = (node for node, children in enumerate(mdp.trie.children) if len(children) > 1)
     words[list(mdp.trie.children[branch])] = np.arange(n_targets)
@@ -203,7 +203,7 @@ def _by_key(mdp: TokenMDP, n_targets: int) -> NDArray[np.int64]:
 
 
 def multikey_logits(k: int, d: int, n_words: int, right: float) -> Floats:
-    """Logits of `independent("MultiKey-v0", share=True)` for a probability of the right word in every key slot.
+    """Return logits of `independent("MultiKey-v0", share=True)` with a given probability of every right word.
 
     Distractors have the same probabilities, of their first word, as in the closed form.
     """
@@ -232,12 +232,12 @@ class Additive:
     """Closed form of MultiKey with additive rewards (n_words in each slot, P(right) alike): facts, section 6.3.
 
     Args:
-        k: Key slots.
-        d: Distractors.
-        horizon: Decisions.
-        n_words: Words of a slot.
-        right: Probability of the right word; of the first word in a distractor.
-        gamma_lambda: gamma times lambda between decisions.
+        k: Number of key slots.
+        d: Number of distractors.
+        horizon: Number of actions of an episode.
+        n_words: Number of words of a slot.
+        right: Probability of the right word; in a distractor, of the first word.
+        gamma_lambda: Product of gamma and lambda between actions.
     """
 
     def __init__(self, k: int, d: int, horizon: int, n_words: int, right: float, gamma_lambda: float) -> None:
@@ -257,7 +257,7 @@ class Additive:
         self.squared_gradient = k * (horizon * self.kappa) ** 2 * self.signal
 
     def nsr(self, kind: str, lambda_token: float = 1.0) -> float | None:
-        """Noise to signal of `action`, `bad` or `bilevel` with exact values; None where there is no signal."""
+        """Return the noise to signal of `action`, `bad` or `bilevel` with exact values; None without a signal."""
         total = 0.0
         for t in range(self.horizon):
             for j in range(self.n):
@@ -272,7 +272,7 @@ class Additive:
         return trace / self.squared_gradient if self.squared_gradient else None
 
     def _weight(self, kind: str, lam: float, t: int, j: int, u: int, i: int) -> float:
-        """Weight of the noise of slot i of decision u in the advantage of slot j of decision t."""
+        """Return the weight of the noise of slot i of action u in the advantage of slot j of action t."""
         if u == t:
             if kind == "action":
                 return 1.0

@@ -17,9 +17,9 @@ class Sample(NamedTuple):
     """Episodes, one in each column.
 
     Attributes:
-        pairs: Number of the pair of state and action, as in `TimedMDP.pairs`; 0 after the end, `[steps, episodes]`.
+        pairs: Index of the pair of state and action, as in `TimedMDP.pairs`; 0 after the end, `[steps, episodes]`.
         counted: Whether the step was taken, `[steps, episodes]`.
-        ends: Whether the episode ended with it, `[steps, episodes]`.
+        ends: Whether the episode ended with the step, `[steps, episodes]`.
     """
 
     pairs: Integers
@@ -51,11 +51,11 @@ def sample_episodes(problem: TimedMDP, chances: Floats, n: int, rng: np.random.G
     """Draw episodes.
 
     Args:
-        problem: The problem.
+        problem: Finite problem.
         chances: Probability of each action, `[states, actions]`.
         n: Number of episodes.
-        rng: Source of chance.
-        shared: Size of the blocks of neighbouring episodes that share all chance but that of the policy, like
+        rng: Source of randomness.
+        shared: Size of the blocks of neighbouring episodes that share all randomness but that of the policy, like
             environments that are reset with one seed.
     """
     states, actions = problem.pairs

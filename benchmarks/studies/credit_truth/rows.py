@@ -23,13 +23,14 @@ class Row(NamedTuple):
     """An estimator whose mean and variance are computed exactly.
 
     Attributes:
-        name: In tables.
-        strategy: The strategy that trains.
-        gamma_token: Discount inside an action of the values it is given; those of the strategy's own problem.
-        from_last_token: Whether these values go on from the last token of the next action (ARCHER).
-        per_token: Divide the gradient of each action by its number of tokens.
-        whitened: Subtract the mean over all decisions (or tokens) and divide by the deviation: an infinite batch.
-        anchor: Turn GAE of AgileRL: the value of an action before its last token, or the mean of all.
+        name: Name in tables.
+        strategy: Estimator that trains.
+        gamma_token: Discount inside an action of the values given to it; those of the strategy's own problem.
+        from_last_token: Whether these values continue from the last token of the next action (ARCHER).
+        per_token: Whether to divide the gradient of each action by its number of tokens.
+        whitened: Whether to subtract the mean over all actions (or tokens) and divide by the deviation (infinite
+            batch).
+        anchor: Value of an action in turn GAE of AgileRL: the one before its first or last token, or the mean of all.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Anchored:
 
 
 def critic_rows(gamma: float) -> list[Row]:
-    """Rows with a critic."""
+    """Return the rows with a critic."""
     found = [Row("action GAE (TWOSOME, turn-PPO)", GAE(gamma, LAMBDA, credit_level="action"))]
     found += [Row(f"BAD, lambda_token {lam:g}", GAE(gamma, LAMBDA, 1.0, lam)) for lam in (1.0, 0.95, 0.8, 0.0)]
     found += [Row("BAD, lambda 1, lambda_token 1", GAE(gamma, 1.0, 1.0, 1.0))]
@@ -99,7 +100,7 @@ def critic_rows(gamma: float) -> list[Row]:
 
 
 def critic_free_rows(gamma: float) -> list[Row]:
-    """Rows without a critic whose moments are exact."""
+    """Return the rows without a critic whose moments are exact."""
     of_actions = ReturnToGo(gamma, credit_level="action")
     of_tokens = ReturnToGo(gamma, gamma_token=gamma)
     return [
@@ -113,11 +114,11 @@ class GroupRow(NamedTuple):
     """An estimator that compares the episodes of a group; sampled.
 
     Attributes:
-        name: In tables.
-        strategy: The strategy that trains.
-        truth: The gradient it is compared with: g_run, or g_one of estimators of whole episodes.
-        per_token: Divide the gradient of each episode by its number of tokens.
-        is_unbiased: Up to a factor, by its closed form; never a control variate of itself.
+        name: Name in tables.
+        strategy: Estimator that trains.
+        truth: Gradient for the comparison: `"run"`, or `"one"` for estimators of whole episodes.
+        per_token: Whether to divide the gradient of each episode by its number of tokens.
+        is_unbiased: Whether it is unbiased up to a factor, by its closed form; it is never its own control variate.
     """
 
     name: str
@@ -128,7 +129,7 @@ class GroupRow(NamedTuple):
 
 
 def group_rows(gamma: float) -> list[GroupRow]:
-    """Rows of groups."""
+    """Return the rows of groups."""
     episode = EpisodeReturn(gamma, baseline="group")
     step = ReturnToGo(gamma, credit_level="action", baseline="state")
     both = GiGPOSum(gamma, baseline="group")
@@ -148,4 +149,4 @@ def group_rows(gamma: float) -> list[GroupRow]:
 
 
 CONTROLS: Sequence[tuple[str, Truth | None]] = (("return to go", "run"), ("episode return", "one"), ("score", None))
-"""Control variates of sampled rows and their exact means (None: 0)."""
+"""Control variates of sampled rows, and their exact means (None: 0)."""

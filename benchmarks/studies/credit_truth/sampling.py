@@ -19,16 +19,16 @@ from poad_sb3.tabular.gradients import Floats, PolicyGradients, TimedMDP
 
 BLOCK = max(GROUP_SIZES)
 CHUNK = 4_096
-"""Episodes that are drawn together."""
+"""Number of episodes that are drawn together."""
 
 
 class Sampled(NamedTuple):
     """Moments of an estimator, from a sample.
 
     Attributes:
-        mean: Of the gradient of one episode, with control variates, `[dimensions]`.
-        standard_error: Of the mean, the root of the sum over dimensions.
-        trace: Of the covariance of the mean over a group, times the size of the group.
+        mean: Mean of the gradient of one episode, with control variates, `[dimensions]`.
+        standard_error: Standard error of the mean, the root of the sum over dimensions.
+        trace: Trace of the covariance of the mean over a group, times the size of the group.
     """
 
     mean: Floats
@@ -58,16 +58,16 @@ def sample_groups(
     """Sample every row of `group_rows` at every group size.
 
     Args:
-        problem: The problem.
+        problem: Finite problem.
         policy: Probability of each token, `[states, nodes]`.
         basis: Gradient of log pi of each pair's action, `[pairs, dimensions]`.
-        truth: The exact gradients.
+        truth: Exact gradients.
         gamma: Discount between actions.
-        chunks: Parts of `CHUNK` episodes that count.
-        seed: Of the sample.
+        chunks: Number of parts of `CHUNK` episodes that count.
+        seed: Seed of the sample.
 
     Returns:
-        By row and group size.
+        Moments by row and group size.
     """
     rng = np.random.default_rng(seed)
     chances = problem.action_probabilities(policy)
@@ -102,7 +102,7 @@ def _controls_of(gamma: float) -> dict[str, Estimator]:
 def _weights_of(
     problem: TimedMDP, sample: Sample, rows: list[GroupRow], size: int, single: dict[str, Floats]
 ) -> dict[str, Floats]:
-    """For each estimator, the mean over each group of the advantages of its pairs, `[groups, pairs]`."""
+    """Compute the mean over each group of the advantages of its pairs, `[groups, pairs]`, by estimator."""
     rollout = sample.rollout(problem, size)
     step, env = np.nonzero(sample.counted)
     pairs, n_pairs = sample.pairs[step, env], len(problem.pairs[0])
@@ -144,7 +144,7 @@ def _controls(
 
 
 def _fitted(vectors: Floats, controls: list[Floats]) -> Floats:
-    """Coefficients of the control variates, one for all dimensions, by least squares."""
+    """Fit the coefficients of the control variates, one for all dimensions, by least squares."""
     centred = [one - one.mean(axis=0) for one in controls]
     products = np.array([[float((one * two).sum()) for two in centred] for one in centred])
     target = np.array([float((one * (vectors - vectors.mean(axis=0))).sum()) for one in centred])

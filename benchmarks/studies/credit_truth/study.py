@@ -63,7 +63,7 @@ FULL: tuple[TruthJob, ...] = (
         if (task, policy) != ("tomato-salad", "ascended")  # the untrained model is beyond the target
     ),
 )
-"""The longest first."""
+"""Jobs of the whole study, the longest first."""
 QUICK: tuple[TruthJob, ...] = (
     _job("food-preparation", "ascended", (GAMMA, 1.0), 2),
     _job("key-token 4", "ascended", _ALONE, 4),

@@ -42,7 +42,7 @@ _ROWS = (
     "turn GAE, anchor last | exact",
     "BAD, mean over the action's tokens | exact",
 )
-"""Rows of the recorded cases: estimator, and its values or size of group."""
+"""Rows of the recorded cases: estimator, and its values or group size."""
 _WITH_CRITICS = (
     "action GAE (TWOSOME, turn-PPO)",
     "BAD, lambda 1, lambda_token 1",
@@ -54,7 +54,7 @@ _WITH_CRITICS = (
 )
 _CRITICS = ("exact", "flat", "fitted prefixes", "fitted observations")
 _ALIGNED = 0.9995
-"""A cosine from here on is called the right direction."""
+"""Smallest cosine that counts as the right direction."""
 
 
 class Measured(NamedTuple):

@@ -24,7 +24,7 @@ from lang_envs.sandbox.shared import shared_sandbox
 from poad_sb3.vec_env.make_envs import make_envs
 
 _SECONDS_PER_SPLIT = 30.0
-"""CPU time on fresh halves: generous, since code that was paid for in time has to be scored, not judged again."""
+"""CPU seconds on fresh halves: generous, as code that earned a reward in time shall be scored, not judged again."""
 
 
 def run_coding(job: CodingJob) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def run_coding(job: CodingJob) -> dict[str, Any]:
 
 
 def fresh_scores(job: CodingJob, code: str) -> dict[str, Any]:
-    """ROC AUC on halves unused for any choice, in the sandbox.
+    """Return the ROC AUC on halves unused for any choice, in the sandbox.
 
     Returns:
         `mean` and `std` (over splits, ddof 0), `splits`; or `status`, if the code fails on one of them.
@@ -85,7 +85,7 @@ def fresh_scores(job: CodingJob, code: str) -> dict[str, Any]:
 
 
 def _by_grammar(job: CodingJob) -> Iterator[Mapping[str, Any]]:
-    """RandomCoder, in whole episodes; it repairs most of its failures."""
+    """Yield attempts of RandomCoder, in whole episodes; it repairs most of its failures."""
     env, coder = make_text_env(job.env_id, job.env_kwargs), RandomCoder(job.seed)
     observation, _ = env.reset(seed=job.seed)
     while True:

@@ -25,17 +25,17 @@ def ending(areas: Sequence[Any]) -> Sequence[Any]:
 
 
 def areas_of(areas: Sequence[float | None]) -> Floats:
-    """As numbers, NaN where the code did not run."""
+    """Return AUCs as numbers, NaN where the code did not run."""
     return np.array([np.nan if one is None else one for one in areas], dtype=np.float64)
 
 
 def rewards_of(areas: Sequence[float | None]) -> Floats:
-    """Rewards of attempts, `[n]`."""
+    """Return the rewards of attempts, `[n]`."""
     return np.nan_to_num(areas_of(areas), nan=FAILED)
 
 
 Measure = Callable[[Floats, Floats, Floats], Floats]
-"""Of attempts, those of them that ran, and the sum of the AUCs of those; arrays of any one shape."""
+"""Function of the number of attempts, of those that ran, and of the sum of their AUCs; arrays of any one shape."""
 
 
 def _area(attempts: Floats, ran: Floats, area: Floats) -> Floats:
@@ -48,7 +48,7 @@ MEASURES: Mapping[str, Measure] = {
     "share": lambda attempts, ran, area: ran / attempts,
     "area": _area,
 }
-"""Measures of attempts; `area` is of running code alone, NaN where there is none."""
+"""Measures of attempts; `area` counts running code alone, and is NaN where there is none."""
 
 
 def measured(measure: Measure, runs: Sequence[Floats]) -> float:
@@ -65,12 +65,12 @@ def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats
     the interval does not cover other seeds.
 
     Args:
-        measure: Of `MEASURES`.
+        measure: Measure, one of the values of `MEASURES`.
         runs: AUCs of attempts by seed, `[n]` each.
-        other: Likewise, to be taken off.
+        other: AUCs of other attempts by seed, whose measure is subtracted.
 
     Returns:
-        The value may be NaN, if no code ran; there are no ends then.
+        Estimate of the measure. Its value may be NaN, if no code ran; it has no interval then.
     """
     rng = np.random.default_rng(_SEED)
     value = measured(measure, runs) - (0.0 if other is None else measured(measure, other))
@@ -84,7 +84,7 @@ def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats
 
 
 def _resampled(runs: Sequence[Floats], rng: np.random.Generator) -> Floats:
-    """Totals of as many seeds as there are, and attempts of them, drawn with replacement; `[3, _RESAMPLES]`."""
+    """Draw as many seeds as there are and attempts of them, with replacement; return totals `[3, _RESAMPLES]`."""
     totals = np.zeros((3, _RESAMPLES))
     for _ in runs:
         chosen = rng.integers(len(runs), size=_RESAMPLES)
@@ -99,10 +99,10 @@ class TableFindings(NamedTuple):
     """The pieces of a table.
 
     Attributes:
-        table: Its name.
+        table: Name of the table.
         preprocessing: "published" where its figures may stand beside published ones.
         runs: Pieces by method and seed.
-        names: Of the pieces: with these a run is repeated.
+        names: Names of the pieces, for repeating a run.
     """
 
     table: str
@@ -111,26 +111,26 @@ class TableFindings(NamedTuple):
     names: Mapping[str, Mapping[int, str]] = {}
 
     def final_rewards(self, method: str) -> Floats:
-        """Mean rewards of the last eighth of the attempts by seed, `[n_seeds]`."""
+        """Return the mean rewards of the last eighth of the attempts by seed, `[n_seeds]`."""
         return np.array([rewards_of(ending(one["areas"])).mean() for one in self.runs[method].values()])
 
     def lengths(self, method: str) -> Floats:
-        """Mean lengths of the programs of the last eighth of the attempts by seed, in characters, `[n_seeds]`."""
+        """Return the mean lengths of programs in the last eighth of the attempts, in characters, `[n_seeds]`."""
         return np.array([np.mean(ending(one["lengths"])) for one in self.runs[method].values()])
 
     def ends(self, method: str) -> list[Floats]:
-        """AUCs at the end, by seed: of a control all attempts, since it does not change."""
+        """Return the AUCs at the end, by seed; all attempts of a control, since it does not change."""
         whole = method in CONTROLS
         return [areas_of(one["areas"] if whole else ending(one["areas"])) for one in self.runs[method].values()]
 
     def rise(self, method: str, measure: str) -> Estimate | None:
-        """How much more at the end than the untrained model; None where one of them was not run."""
+        """Return the increase over the untrained model at the end; None where one of them was not run."""
         if not self.runs[method] or not self.runs[CONTROLS[0]]:
             return None
         return interval_of(MEASURES[measure], self.ends(method), self.ends(CONTROLS[0]))
 
     def bests(self, method: str, where: str) -> dict[int, float]:
-        """AUC of the best code by seed, as it was `"paid"` for or on `"fresh"` halves; of seeds that have any."""
+        """Return the AUC of the best code by seed, as `"paid"` or on `"fresh"` halves, for seeds that have any."""
         found = {}
         for seed, one in self.runs[method].items():
             best = one["best"] or {}
@@ -144,7 +144,7 @@ class TableFindings(NamedTuple):
         return [one["best"]["attempt"] + 1 for one in self.runs[method].values() if one["best"]]
 
     def beats(self, method: str, control: str, where: str) -> tuple[int, int] | None:
-        """In how many of the common seeds the best code is better than the control's, and of how many; None of none.
+        """Count the common seeds, and those whose best code beats the control's; return the latter first, None if none.
 
         A run without any code that runs there has lost, against any other.
         """
@@ -157,7 +157,7 @@ class TableFindings(NamedTuple):
         return (won, len(common)) if common else None
 
     def to_json(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the entry of the report."""
         methods = {method: self._method(method) for method, runs in self.runs.items() if runs}
         return {"preprocessing": self.preprocessing, "methods": methods}
 

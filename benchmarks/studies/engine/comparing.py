@@ -19,7 +19,7 @@ class Beside(NamedTuple):
     """Measurements of a study beside its learning curves.
 
     Attributes:
-        jobs: Of some seeds.
+        jobs: Function from seeds to jobs.
         rows: Planned comparisons of their results; they are corrected together with those of the curves.
         content: Further fields of the report.
         tables: Tables of these fields.
@@ -35,14 +35,14 @@ class Comparing(NamedTuple):
     """A `Study` of learning curves.
 
     Attributes:
-        name: On the command line.
-        about: The question.
-        title: Of its picture.
+        name: Name on the command line.
+        about: Question that the study answers.
+        title: Title of the picture.
         arms: Methods by task, in the order of the runs.
-        planned: The primary comparisons; see docs/benchmarks/protocol.md.
-        remarks: Facts that a reader needs to read it.
-        seeds: Seeds of the reported runs where none are named.
-        beside: Measurements that are no learning curves.
+        planned: Primary comparisons; see docs/benchmarks/protocol.md.
+        remarks: Facts that a reader of the study needs.
+        seeds: Seeds of the reported runs if the user names none.
+        beside: Measurements beside the learning curves.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Comparing(NamedTuple):
     beside: Beside | None = None
 
     def comparisons(self, options: Options) -> list[Comparison]:
-        """Comparisons of the chosen tasks."""
+        """Return the comparisons of the chosen tasks."""
         by_name = {task.name: task for task, _ in self.arms}
         chosen = options.chosen_tasks(by_name, {task.env_id: name for name, task in by_name.items()})
         return [self.comparison(task, arms) for task, arms in self.arms if task.name in chosen]
@@ -81,7 +81,7 @@ class Comparing(NamedTuple):
             yield from self.beside.jobs(options.checked_seeds())
 
     def _beside_runs(self, options: Options, pieces: Pieces) -> list[str]:
-        """Names of the pieces of the measurements beside the curves, for `reproduce`."""
+        """Return the names of the pieces of the measurements beside the curves, for `reproduce`."""
         jobs = () if self.beside is None else self.beside.jobs(options.seeds)
         return [job.name for job in jobs if pieces.find(job) is not None]
 

@@ -17,7 +17,7 @@ from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learn
 
 _AREAS = "difference of mean areas"
 MEASURES = {"area": "area under the curve", "final": "last return"}
-"""Methods are compared by the mean height of the learning curve; its last point is shown beside it."""
+"""Measures by name: methods are compared by the mean height of the learning curve; its last point is shown too."""
 NEAR_OPTIMUM = 0.95
 """Share of the optimal return whose first evaluation is reported."""
 
@@ -46,13 +46,13 @@ class Planned(NamedTuple):
     """A primary comparison of docs/benchmarks/protocol.md: the areas of two methods on some tasks.
 
     Attributes:
-        first: The method that is claimed to be better.
-        second: The other one, the baseline.
-        prediction: Written before the run.
-        tasks: Names; all tasks of the study if there are none.
-        claim: The claim of the paper that is tested; empty for one of our own.
-        gated: Whether a baseline that does not learn leaves it without a verdict; not where its failure is claimed.
-        measure: See `Finding.scores`.
+        first: Method that is claimed to be better.
+        second: Method it is compared with, the baseline.
+        prediction: Prediction written before the run.
+        tasks: Names of tasks; all tasks of the study if empty.
+        claim: Claim of the paper that is tested; empty for one of our own.
+        gated: Whether there is no verdict if the baseline does not learn; False where its failure is claimed.
+        measure: Measure of a run, see `Finding.scores`.
     """
 
     first: str
@@ -68,11 +68,11 @@ class Trend(NamedTuple):
     """A primary comparison of several settings: the rank correlation (Spearman) of a number and the area.
 
     Attributes:
-        title: For tables.
-        levels: The number by method.
-        prediction: Sign of the correlation.
-        tasks: See `Planned`.
-        claim: See `Planned`.
+        title: Title in tables.
+        levels: Number of each method.
+        prediction: Predicted sign of the correlation.
+        tasks: Names of tasks, as in `Planned`.
+        claim: Claim of the paper, as in `Planned`.
     """
 
     title: str
@@ -86,9 +86,9 @@ class Finding(NamedTuple):
     """The final runs of one method.
 
     Attributes:
-        arguments: The chosen ones: the learning rate, and further settings of a baseline that did not learn.
+        arguments: Chosen arguments: the learning rate, and further settings of a baseline that did not learn.
         runs: Pieces by seed.
-        names: Of the pieces, by seed: with these a run is repeated.
+        names: Names of the pieces by seed, for repeating a run.
         learned: Share of the seeds that learned; None while the returns of random and optimal play, or the runs of
             further settings of a baseline, are missing.
     """
@@ -99,7 +99,7 @@ class Finding(NamedTuple):
     learned: float | None
 
     def scores(self, measure: str) -> Floats:
-        """By seed, `[n_seeds]`: "area", "final" (the last return), or "success", the area of the success rate."""
+        """Return scores by seed, `[n_seeds]`: "area", "final" (last return) or "success" (area of the success rate)."""
         if measure == "final":
             return np.array([one["returns"][-1] for one in self.runs.values()])
         measured = "success" if measure == "success" else "returns"
@@ -107,20 +107,20 @@ class Finding(NamedTuple):
 
     @property
     def curve(self) -> Curve:
-        """The learning curve over seeds."""
+        """Learning curve over seeds."""
         return learning_curve(
             {seed: list(zip(one["steps"], one["returns"], strict=True)) for seed, one in self.runs.items()}
         )
 
     def steps_to(self, wanted: float) -> list[int | None]:
-        """Environment steps at the first evaluation with at least a mean return, by seed; None where there is none."""
+        """Return the environment steps at the first evaluation with at least a mean return, by seed; None if none."""
         return [
             next((step for step, value in zip(one["steps"], one["returns"], strict=True) if value >= wanted), None)
             for one in self.runs.values()
         ]
 
     def to_json(self, rates: Sequence[float], facts: Piece | None) -> dict[str, Any]:
-        """For the report."""
+        """Return the entry of the report."""
         curve, runs = self.curve, self.runs.values()
         rate = self.arguments["learning_rate"]
         return {
@@ -146,8 +146,8 @@ class Findings(NamedTuple):
 
     Attributes:
         comparison: Task, methods and tuning.
-        methods: Of those that have final runs.
-        missing: Jobs that have yet to be run.
+        methods: Findings of the methods that have final runs.
+        missing: Jobs that are not done yet.
         tuning: Areas of the tuning runs.
         facts: Choices per action, returns of random and optimal play; None if they are not measured yet.
     """
@@ -160,7 +160,7 @@ class Findings(NamedTuple):
 
     @property
     def where(self) -> str:
-        """For sentences."""
+        """Name of the comparison in sentences."""
         return f"{self.comparison.task.name}, {self.comparison.title}"
 
     @property
@@ -169,12 +169,12 @@ class Findings(NamedTuple):
         return None if self.facts is None else float(self.facts["choices_per_action"])
 
     def order(self, measure: str) -> dict[str, Estimate]:
-        """Estimates by method, best first."""
+        """Return estimates by method, best first."""
         values = {name: estimate([one.scores(measure)]) for name, one in self.methods.items()}
         return dict(sorted(values.items(), key=lambda pair: pair[1].value, reverse=True))
 
     def to_json(self) -> dict[str, Any]:
-        """For the report."""
+        """Return the entry of the report."""
         task, tuning = self.comparison.task, self.comparison.tuning
         return {
             "title": self.comparison.title,
@@ -205,16 +205,16 @@ class Row(NamedTuple):
     """A planned comparison on one task, and its test where there are runs.
 
     Attributes:
-        claim: See `Planned`.
-        task: Its name.
-        comparison: In words.
-        prediction: Written before the run.
-        effect_is: The measure, in words.
-        choices_per_action: Of the task; None if unknown.
-        seeds: Runs of each method.
-        effect: A difference or a correlation.
-        p: Of the test, not corrected.
-        probability: That a seed of the first method is better.
+        claim: Claim of the paper, as in `Planned`.
+        task: Name of the task.
+        comparison: Comparison in words.
+        prediction: Prediction written before the run.
+        effect_is: Name of the measure of the effect.
+        choices_per_action: Choices per action of the task; None if unknown.
+        seeds: Number of runs of each method.
+        effect: Difference or correlation.
+        p: P-value of the test, not corrected.
+        probability: Probability that a seed of the first method is better.
         gated: Whether the baseline has to learn.
         learned: Share of the baseline's seeds that learned; None if that is unknown yet.
     """
@@ -251,7 +251,7 @@ class Row(NamedTuple):
         )
 
     def to_json(self, corrected: float | None, n_seeds: int) -> dict[str, Any]:
-        """For the report, with the p-value corrected for the number of rows; `n_seeds` are planned."""
+        """Return the entry of the report, with the p-value corrected for the number of rows; `n_seeds` are planned."""
         return {
             **self._asdict(),
             "seeds": list(self.seeds),
@@ -281,7 +281,7 @@ def judged(rows: Sequence[Row], n_seeds: int) -> list[dict[str, Any]]:
     """Return the rows of a study with verdicts.
 
     Args:
-        rows: Of the planned seeds alone. P-values are corrected by Holm over all rows, also those without runs.
+        rows: Rows of the planned seeds alone. P-values are corrected by Holm over all rows, also those without runs.
         n_seeds: Number of the planned seeds; a row with fewer has no verdict. Its p-value is not final: it counts as if
             it came out larger than the others, and is itself multiplied by the number of rows.
     """
@@ -299,8 +299,8 @@ def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend
     """Yield the planned comparisons of areas, tested where there are runs.
 
     Args:
-        findings: Of the tasks.
-        planned: See docs/benchmarks/protocol.md.
+        findings: Findings of the tasks.
+        planned: Planned comparisons; see docs/benchmarks/protocol.md.
     """
     for plan in planned:
         for one in findings:

@@ -18,7 +18,7 @@ def report_of_study(study: Study | Comparing, content: Mapping[str, Any]) -> Rep
     """Return the report of a study.
 
     Args:
-        study: The study.
+        study: Study to report.
         content: Content of its JSON file, as `python -m benchmarks study NAME` writes it.
     """
     missing = content.get("missing", ())

@@ -19,14 +19,14 @@ from poad_sb3.pocket import SHIPPED_MODELS
 _FORMAT = 1
 CODER = "pocket-coder"
 N_ENVS = 16
-"""Environments side by side in runs on code. The preset has 4; decoding costs the same for all that decode together."""
+"""Number of environments side by side in runs on code. The preset has 4; decoding 16 together costs little more."""
 N_STEPS = 8
 FIRST_ROLLOUT = N_STEPS * N_ENVS
-"""Attempts before the first update: the untrained model's."""
+"""Number of attempts before the first update, all of the untrained model."""
 CONTROLS = ("untrained", "RandomCoder")
-"""Methods without learning: the same model as it ships, whose best code is that of best-of-N; and the grammar."""
+"""Methods without learning: the model as it ships, whose best code is that of best-of-N, and the grammar."""
 FRESH_SPLITS = tuple(range(5, 25))
-"""Random states of halves that no reward was paid for."""
+"""Random states of the halves for scoring the best code again, unused for rewards."""
 
 
 class Job(ABC):
@@ -37,15 +37,15 @@ class Job(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """Beginning of the name of its piece."""
+        """Beginning of the name of the job's piece."""
 
     @property
     @abstractmethod
     def surroundings(self) -> dict[str, Any]:
-        """All else that the result depends on; the base model by its checksum."""
+        """Everything else that the result depends on; the base model by its checksum."""
 
     def run(self) -> Mapping[str, Any]:
-        """Do it; the result is the content of its piece."""
+        """Run the job; the result is the content of its piece."""
         module, _, function = self.runner.partition(":")
         result: Mapping[str, Any] = getattr(import_module(module), function)(self)
         return result
@@ -56,14 +56,14 @@ class Job(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """All that the result depends on, as JSON reads it back."""
+        """Everything that the result depends on, as read back from JSON."""
         content = {"format": _FORMAT, **asdict(self), **self.surroundings}  # type: ignore[call-overload]
         read_back: dict[str, Any] = json.loads(json.dumps(content, sort_keys=True))
         return read_back
 
     @property
     def name(self) -> str:
-        """Of its piece: legible, and another for other settings."""
+        """Name of the job's piece: legible, and different for other settings."""
         digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()[:16]
         return f"{self.label}_{digest}".lower()
 
@@ -86,11 +86,11 @@ class Evaluation:
 
     Attributes:
         every: Environment steps between two evaluations; there is one before the first step and one after the last.
-        episodes: Of each.
+        episodes: Episodes of each evaluation.
         tests: Ids of the tasks that are played after training.
-        test_episodes: Of each.
+        test_episodes: Episodes of each test.
         rollout: Whether one episode with values of all tokens is recorded after training.
-        script: The actions of that episode, where they are not the model's own.
+        script: Actions of that episode; the model's own if empty.
     """
 
     every: int
@@ -102,7 +102,7 @@ class Evaluation:
 
     @property
     def without_tests(self) -> Evaluation:
-        """The same during training, with no tests or episode after it."""
+        """Evaluation that is the same during training, with no tests or episode after it."""
         return Evaluation(self.every, self.episodes)
 
 
@@ -111,12 +111,12 @@ class TrainingJob(Job):
     """One training run with an embedded model; see `training.run_training`.
 
     Attributes:
-        algorithm: A class of `poad_sb3`.
-        env_id: The task.
+        algorithm: Name of a class of `poad_sb3`.
+        env_id: Id of the task.
         steps: Environment steps; with 0 the untrained model is evaluated.
-        seed: Of everything random in training.
-        arguments: Of the algorithm; written out, so that a changed default does not change the job.
-        evaluation: Form of the evaluation.
+        seed: Seed of everything random in training.
+        arguments: Arguments of the algorithm; written out, so that a changed default does not change the job.
+        evaluation: Evaluations during the training and after it.
         env_kwargs: Arguments of `gym.make`.
     """
 
@@ -150,14 +150,14 @@ class Cloning:
     """Behaviour cloning of a noisy oracle, before a training; see `poad_sb3.bc`.
 
     Attributes:
-        env_ids: Tasks that episodes are played on.
+        env_ids: Ids of the tasks that episodes are played on.
         noise: Share of random actions on each of them.
-        episodes: Of each task.
+        episodes: Episodes of each task.
         epochs: Passes over the episodes, of the policy and then of the critic.
         batch_size: Actions in a minibatch.
-        learning_rate: Of the adapter.
-        critic_learning_rate: Of the critic.
-        seed: Of the episodes and the minibatches.
+        learning_rate: Learning rate of the adapter.
+        critic_learning_rate: Learning rate of the critic.
+        seed: Seed of the episodes and the minibatches.
     """
 
     env_ids: tuple[str, ...]
@@ -175,7 +175,7 @@ class WarmStartJob(TrainingJob):
     """A training that begins from behaviour cloning; see `training.run_warm_start`.
 
     Attributes:
-        cloning: Of the same policy, before the first step.
+        cloning: Behaviour cloning of the same policy, before the first step.
     """
 
     runner = "benchmarks.studies.engine.training:run_warm_start"
@@ -194,11 +194,11 @@ class TaskJob(Job):
     """Facts about a task that no training changes; see `task_facts.run_task`.
 
     Attributes:
-        env_id: The task.
+        env_id: Id of the task.
         env_kwargs: Arguments of `gym.make`.
-        model: The untrained model that plays.
-        action_sampling: Of its policy.
-        episodes: Of it.
+        model: Untrained model that plays.
+        action_sampling: Action distribution of its policy.
+        episodes: Number of its episodes.
     """
 
     runner = "benchmarks.studies.engine.task_facts:run_task"
@@ -228,12 +228,13 @@ class CodingJob(Job):
     """A number of attempts at a table, by a method that learns or by one that does not; see `coding.run_coding`.
 
     Attributes:
-        method: A class of `poad_sb3`, or one of `CONTROLS`.
+        method: Name of a class of `poad_sb3`, or one of `CONTROLS`.
         table: Key of `DATASETS`.
-        attempts: How many bodies are evaluated. One that was evaluated before counts, though it costs no time.
-        seed: Of everything random.
-        arguments: Of the algorithm, all that matter; of the untrained model its sampling settings; none of the grammar.
-        fresh_splits: Random states of the halves for scoring the best code again; none leaves that out.
+        attempts: Number of evaluated bodies. One that was evaluated before counts, though it costs no time.
+        seed: Seed of everything random.
+        arguments: Arguments of the algorithm that matter; of the untrained model its sampling settings; none of the
+            grammar.
+        fresh_splits: Random states of the halves for scoring the best code again; if empty, it is not.
     """
 
     runner = "benchmarks.studies.engine.coding:run_coding"
@@ -246,12 +247,12 @@ class CodingJob(Job):
 
     @property
     def env_id(self) -> str:
-        """The task."""
+        """Id of the task."""
         return f"DataSciCoding-{self.table}-v0"
 
     @property
     def env_kwargs(self) -> dict[str, Any]:
-        """Arguments of `gym.make`: as published, where that can be done."""
+        """Arguments of `gym.make`: the published preprocessing, where it can be reproduced."""
         return {} if self.table == GENERATED else {"preprocessing": preprocessing_of(self.table)}
 
     @property

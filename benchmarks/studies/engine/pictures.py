@@ -26,7 +26,7 @@ _LETTER, _HANDLE = 5.2, 36.0  # width in points of the legend's letters, and of 
 
 @style()
 def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
-    """Learning curves: a panel for each task, as far as there are runs."""
+    """Draw learning curves: a panel for each task that has runs."""
     shown = [one for one in findings if one.methods]
     names = list(dict.fromkeys(arm.name for one in findings for arm in one.comparison.arms))
     columns = 2 if len(shown) > 1 else 1
@@ -60,7 +60,10 @@ def _curves_panel(axes: Axes, one: Findings, names: Sequence[str]) -> None:
 
 
 def _legend(figure: Figure, grid: NDArray[Any]) -> None:
-    """One for all panels: a method has the same colour in all. Numbers of seeds and levels differ, and are left out."""
+    """Draw one legend for all panels, as a method has the same colour in all.
+
+    Numbers of seeds and levels differ between panels, and are left out.
+    """
     known: dict[str, Any] = {}
     for axes in grid.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -111,7 +114,7 @@ def verdicts_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Draw planned comparisons: the probability that a seed of the first method is better, coloured by verdict.
 
     Args:
-        rows: With a probability, as `findings.judged` returns them.
+        rows: Rows with a probability, as `findings.judged` returns them.
     """
     shown = [row for row in rows if row["probability"] is not None]
     figure = Figure(figsize=(8.4, 1.3 + 0.27 * len(shown)), layout="constrained")
@@ -132,7 +135,7 @@ def verdicts_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
 # ---------------------------------------------------------------------- code
 
 _PARTS = 16
-"""Stretches of attempts that a point stands for."""
+"""Number of parts that attempts are divided into, each a point of a curve."""
 _ROWS = {"reward": "mean reward", "share": "share that runs", "area": "AUC of code that runs"}
 
 
@@ -155,7 +158,7 @@ def coding_figure(found: Sequence[TableFindings]) -> Figure:
 
 
 def _shown(one: TableFindings) -> list[tuple[str, str, list[Floats]]]:
-    """Methods that were run: name, colour, AUCs by seed."""
+    """Return name, colour and AUCs by seed of the methods that were run."""
     return [
         (method, PALETTE[number], [areas_of(piece["areas"]) for piece in runs.values()])
         for number, (method, runs) in enumerate(one.runs.items())

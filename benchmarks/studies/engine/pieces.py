@@ -1,4 +1,4 @@
-"""Pieces: results of jobs, a small file each. A job that has its piece is not done again, by whichever study."""
+"""Pieces: results of jobs, a small file each. A job whose piece exists is not done again, by any study."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from benchmarks.studies.engine.jobs import Job
 from lang_envs.files import write_bytes
 
 STUDIES = RESULTS / "studies"
-"""Where reports are written."""
+"""Folder of the reports."""
 
 Piece = Mapping[str, Any]
-"""The result of a job: see `training.run_training` and `coding.run_coding`."""
+"""Result of a job: see `training.run_training` and `coding.run_coding`."""
 
 
 def identifier(*parts: str) -> str:
@@ -29,7 +29,7 @@ class Pieces:
     """A folder of pieces.
 
     Args:
-        folder: Made at the first piece.
+        folder: Path of the folder; created with the first piece.
     """
 
     def __init__(self, folder: Path = STUDIES / "pieces") -> None:
@@ -37,7 +37,7 @@ class Pieces:
         self._known: dict[str, dict[str, Any]] = {}
 
     def path(self, job: Job) -> Path:
-        """Where the piece of a job is, or will be."""
+        """Return the path of the piece of a job, whether or not it exists."""
         return self.folder / f"{job.name}.json"
 
     def find(self, job: Job) -> Piece | None:
@@ -58,7 +58,7 @@ class Pieces:
         return result
 
     def machines(self) -> list[dict[str, Any]]:
-        """Hardware and versions of all pieces that were found, each once: those of several machines say so."""
+        """Return hardware and versions of all pieces that were found, each machine once."""
         apart = ("command", "commit")
         machines = [{k: v for k, v in one["measured"].items() if k not in apart} for one in self._known.values()]
         return [one for number, one in enumerate(machines) if one not in machines[:number]]

@@ -38,16 +38,16 @@ def work(
     """Run the jobs that have no piece yet.
 
     Args:
-        listed: The jobs as far as they are known, the most urgent first; asked again whenever one is done, since some
-            depend on others.
-        pieces: Where pieces are, and are put.
-        measured: Command, hardware, versions, for the pieces.
-        n_workers: Jobs at a time.
-        seconds: After these no other job is begun; running ones are finished. None for no limit.
-        watch: Called with every job that is done, and at once with one that failed: others may go on for hours.
+        listed: Function that returns the jobs known so far, the most urgent first; called again whenever a job is done,
+            since some depend on others.
+        pieces: Folder of pieces, to read and to write.
+        measured: Command, hardware and versions, recorded with the pieces.
+        n_workers: Number of jobs that run at a time.
+        seconds: Time limit in seconds: no job is begun after it, running ones are finished. None for no limit.
+        watch: Called with every job that is done, and at once with one that failed, as others may run for hours.
 
     Raises:
-        JobFailedError: The first of the errors that jobs have raised, when all that do not fail are done.
+        JobFailedError: First of the errors that jobs have raised, when all other jobs are done.
         StudyError: If no piece can be written.
     """
     pieces.require_room()

@@ -14,17 +14,17 @@ TUNING_SEEDS = (101, 102)
 """Seeds for choosing rates; they are not reported."""
 SEEDS_FOR_A_VERDICT = 8
 FINAL_SEEDS = tuple(range(300, 310))
-"""Of the reported runs; `lambda-token`, which sets a default of the others, has seeds of its own."""
+"""Seeds of the reported runs; `lambda-token` sets a default of the others, and has seeds of its own."""
 FEWEST_SEEDS = FINAL_SEEDS[:SEEDS_FOR_A_VERDICT]
-"""As many as a verdict needs, for the studies whose runs are long."""
+"""As many seeds as a verdict needs, for the studies whose runs are long."""
 
 
 class Options(NamedTuple):
     """Choices of a user.
 
     Attributes:
-        seeds: Of the reported runs.
-        tasks: Names of the tasks; all that the study has if there are none.
+        seeds: Seeds of the reported runs.
+        tasks: Names of the tasks; all tasks of the study if empty.
         tuning_only: Whether only the learning rates are tuned.
         quick: Whether a small version is run, in a few minutes; for studies that have one.
     """
@@ -38,7 +38,7 @@ class Options(NamedTuple):
         """Return the seeds themselves.
 
         Raises:
-            StudyError: If they are none, repeated or negative, or rates are chosen on one of them.
+            StudyError: If there are no seeds, they are repeated or negative, or rates are chosen on one of them.
         """
         seeds = self.seeds
         if set(seeds) & set(TUNING_SEEDS) or not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
@@ -49,11 +49,11 @@ class Options(NamedTuple):
         return seeds
 
     def chosen_tasks(self, known: Iterable[str], ids: Mapping[str, str] | None = None) -> list[str]:
-        """Names of tasks in the order of the study; all that it has if none is named.
+        """Return the names of tasks in the order of the study; all its tasks if the user names none.
 
         Args:
-            known: Names that the study has.
-            ids: Other names of them.
+            known: Names of the study's tasks.
+            ids: Names by other accepted names.
 
         Raises:
             StudyError: For a name that the study does not have.
@@ -72,9 +72,9 @@ class Report(NamedTuple):
     """The results of a study.
 
     Attributes:
-        content: For the JSON file.
-        pictures: Figures or images, by the suffix of their names after that of the study.
-        lines: For the terminal, the most important first.
+        content: Content of the JSON file.
+        pictures: Figures or images, by the suffix of their file names after that of the study.
+        lines: Lines for the terminal, the most important first.
     """
 
     content: Mapping[str, Any]
@@ -86,13 +86,13 @@ class Study(NamedTuple):
     """One study.
 
     Attributes:
-        name: On the command line, and of its files.
-        about: The question, in one line.
-        jobs: Jobs that the pieces ask for, the most urgent first.
-        report: Findings of the pieces; of a part of them too, with a list of the missing ones.
-        tables: Tables of the content of its JSON file, for the HTML report and the site.
-        has_quick: Whether it has a small version, `Options.quick`.
-        seeds: Seeds of the reported runs where none are named.
+        name: Name on the command line, and of the files.
+        about: Question that the study answers, in one line.
+        jobs: Function that returns the jobs, given the pieces found so far, the most urgent first.
+        report: Function that reports the pieces found so far, with a list of the missing ones.
+        tables: Function that makes tables of the content of the JSON file, for the HTML report and the site.
+        has_quick: Whether the study has a small version, `Options.quick`.
+        seeds: Seeds of the reported runs if the user names none.
     """
 
     name: str

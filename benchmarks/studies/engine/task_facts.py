@@ -16,7 +16,7 @@ from lang_envs.agents import random_agent
 
 _SEED = 10_000
 _EPISODES = 2_000
-"""Of random play and of the oracle, where no exact return is known."""
+"""Number of episodes of random play and of the oracle, where no exact return is known."""
 
 
 def run_task(job: TaskJob) -> dict[str, Any]:

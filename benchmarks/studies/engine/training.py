@@ -41,7 +41,7 @@ class FirstRatioWatch(BaseCallback):
 
     @property
     def largest_ratio_error(self) -> float | None:
-        """None if one of them was no number."""
+        """Largest error of a first ratio; None if one of them was not finite."""
         return self._largest if np.isfinite(self._largest) else None
 
     def _on_step(self) -> bool:
@@ -60,7 +60,7 @@ class Evaluations(FirstRatioWatch):
 
     Attributes:
         steps: Environment steps at the evaluations.
-        summaries: Of the evaluations.
+        summaries: Summaries of the evaluations.
         train_seconds: Wall time of the training.
         cpu_seconds: Processor time; on one thread, the wall time of an otherwise idle machine.
     """
@@ -111,17 +111,17 @@ def train(
     """Train with the defaults (the pocket setting), or with other arguments.
 
     Args:
-        env_id: The task.
+        env_id: Id of the task.
         steps: Environment steps; with 0 the untrained model is evaluated.
-        seed: Of everything random in training.
-        eval_every: Steps between two evaluations, at the ends of rollouts.
-        eval_episodes: Of each evaluation; actions are sampled.
+        seed: Seed of everything random in training.
+        eval_every: Environment steps between two evaluations, at the ends of rollouts.
+        eval_episodes: Episodes of each evaluation; actions are sampled.
         env_kwargs: Arguments of `gym.make`.
-        progress_bar: Whether one is shown.
-        callbacks: Further ones.
-        algorithm: The class that trains.
+        progress_bar: Whether to show a progress bar.
+        callbacks: Further callbacks.
+        algorithm: Class that trains.
         prepare: Called with the model before its first step; its time does not count.
-        **arguments: Of the algorithm.
+        **arguments: Arguments of the algorithm.
     """
     # Whole passes, as in the runs recorded before there were micro-batches.
     model = algorithm("LLMPolicy", gym.make(env_id, **env_kwargs), seed=seed, **{"micro_batches": 1, **arguments})
@@ -208,7 +208,7 @@ def run_training(
 
 
 def _test(model: LLMOnPolicyAlgorithm, env_id: str, job: TrainingJob) -> dict[str, float]:
-    """Means over episodes of a task, with the runner's seeds for the episodes of this seed."""
+    """Compute means over episodes of a task, with the runner's seeds for the episodes of this seed."""
     first = plan.Job(env_id, job.seed, 0).reset_seed
     played = play(env_id, PolicyAgent.of(model), job.evaluation.test_episodes, seed=first)
     return {

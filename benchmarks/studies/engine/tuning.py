@@ -35,12 +35,12 @@ class Tuning(NamedTuple):
     """Learning rates that all methods are tried with, equally often.
 
     Attributes:
-        where: For sentences.
-        methods: By name.
-        rates: To be tried, rising.
-        seeds: Of the runs; they are not reported.
-        job: The run of a method with a rate and a seed.
-        score: Score of a run.
+        where: Name of the comparison in error messages.
+        methods: Names of the methods.
+        rates: Learning rates to try, in rising order.
+        seeds: Seeds of the tuning runs; they are not reported.
+        job: Function from a method, a rate and a seed to the job.
+        score: Function from the result of a run to its score.
         beyond: Rates for a method whose best rate is the smallest, or the largest; None for no further ones.
     """
 
@@ -53,7 +53,7 @@ class Tuning(NamedTuple):
     beyond: tuple[Sequence[float], Sequence[float]] | None = None
 
     def jobs(self, pieces: Pieces | None = None) -> list[Job]:
-        """Every rate of every method on every seed; with pieces also those beyond an edge."""
+        """Return every rate of every method on every seed; with pieces also those beyond an edge."""
         found = [self.job(method, rate, seed) for seed in self.seeds for rate in self.rates for method in self.methods]
         if pieces is None:
             return found
@@ -62,7 +62,7 @@ class Tuning(NamedTuple):
         return found
 
     def _further(self, method: str, pieces: Pieces) -> Sequence[float]:
-        """Rates beyond the edge that a method did best at; none before all its others are tried."""
+        """Return the rates beyond the edge where a method did best; none before all its others are tried."""
         scores = self._scores(method, self.rates, pieces)
         if self.beyond is None or any(len(one) < len(self.seeds) for one in scores.values()):
             return ()
@@ -80,14 +80,14 @@ class Tuning(NamedTuple):
         }
 
     def scores(self, pieces: Pieces) -> dict[str, dict[float, list[float]]]:
-        """Scores by method and rate; only of runs that have been made."""
+        """Return the scores of existing runs by method and rate."""
         return {
             method: self._scores(method, sorted({*self.rates, *self._further(method, pieces)}), pieces)
             for method in self.methods
         }
 
     def chosen(self, pieces: Pieces) -> dict[str, float]:
-        """For every method the rate with the largest mean score; of equal ones the smaller.
+        """Return the rate with the largest mean score for every method; of equal ones the smaller.
 
         Raises:
             NotTunedError: Unless all methods were tried with all rates on all seeds: an equal budget.
@@ -111,13 +111,13 @@ class Task(NamedTuple):
     """A task and how long a run on it is.
 
     Attributes:
-        name: On the command line.
-        env_id: Its id.
+        name: Name on the command line.
+        env_id: Id of the environment.
         steps: Environment steps of a run.
-        evaluation: Of the final runs; tuning runs are evaluated alike, without tests.
-        tuned_on: Whose tuning runs its rates are chosen by, for every method; None for its own.
+        evaluation: Evaluations of the final runs; tuning runs are evaluated alike, without tests.
+        tuned_on: Task whose tuning runs choose the rates of every method; None for this one.
         env_kwargs: Arguments of `gym.make`.
-        arguments: Of all methods, where they are not those of the preset.
+        arguments: Arguments of all methods that differ from the preset's.
         cloning: Behaviour cloning before the training; None for none.
     """
 
@@ -139,7 +139,7 @@ class Task(NamedTuple):
 
     @property
     def facts(self) -> TaskJob:
-        """Choices per action of the untrained model, and returns of random and optimal play."""
+        """Job for choices per action of the untrained model, and returns of random and optimal play."""
         model = self.arguments.get("policy_kwargs", {}).get("model", "pocket")
         return TaskJob(self.env_id, self.env_kwargs, model, self.arguments.get("action_sampling", "trie"))
 
@@ -148,10 +148,10 @@ class Arm(NamedTuple):
     """A method, as a study names it.
 
     Attributes:
-        name: In tables.
-        algorithm: A class of `poad_sb3`.
-        arguments: Of it, where they are not those of the preset; no learning rate.
-        rate_of: The method whose learning rate it takes; None to be tuned itself.
+        name: Name in tables.
+        algorithm: Name of a class of `poad_sb3`.
+        arguments: Arguments that differ from the preset's; no learning rate.
+        rate_of: Name of the method whose learning rate it takes; None to be tuned itself.
     """
 
     name: str
@@ -167,12 +167,12 @@ class Comparison(NamedTuple):
     """Methods (arms) on a task with equal budgets for tuning.
 
     Attributes:
-        title: For sentences.
-        task: The task.
-        arms: The methods.
-        beyond: See `Tuning`.
+        title: Title in sentences.
+        task: Task of the comparison.
+        arms: Methods to compare.
+        beyond: Rates beyond the edges, see `Tuning`.
         baselines: Names of the methods that have to learn before another one is called better: see `learned`.
-        seeds: Seeds of the study: on these a baseline learns or not.
+        seeds: Seeds of the reported runs, for judging whether a baseline learns.
     """
 
     title: str
@@ -184,7 +184,7 @@ class Comparison(NamedTuple):
 
     @property
     def tuning(self) -> Tuning:
-        """Of its learning rates."""
+        """Tuning of the learning rates."""
         arms = {arm.name: arm for arm in self.arms if arm.rate_of is None}
 
         def job(name: str, rate: float, seed: int) -> TrainingJob:
@@ -257,7 +257,7 @@ class Comparison(NamedTuple):
         return [self._tuning_job(arm, arguments, seed, self.task) for seed in study.TUNING_SEEDS]
 
     def jobs(self, options: study.Options, pieces: Pieces) -> Iterator[Job]:
-        """Jobs as far as they are known: once tuning is complete, the final runs too."""
+        """Yield the jobs known so far: once tuning is complete, the final runs too."""
         seeds = options.checked_seeds()
         yield self.task.facts
         yield from self.tuning.jobs(pieces)
@@ -277,13 +277,13 @@ class Comparison(NamedTuple):
 
 
 def area(piece: Piece, measured: str = "returns") -> float:
-    """Mean height of a learning curve: the area under it divided by its width (trapezoids).
+    """Return the mean height of a learning curve: the area under it divided by its width (trapezoids).
 
-    Without the last digits, in which equal areas differ: ranks would count these.
+    The last digits are rounded off: equal areas differ there, and ranks would count that.
 
     Args:
-        piece: A run.
-        measured: The field of its evaluations.
+        piece: Result of a run.
+        measured: Field of the evaluations.
     """
     steps = piece["steps"]
     return round(float(np.trapezoid(piece[measured], steps) / (steps[-1] - steps[0])), 9)

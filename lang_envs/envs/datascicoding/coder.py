@@ -22,8 +22,8 @@ class Part(NamedTuple):
     """A class of scikit-learn with possible arguments.
 
     Attributes:
-        module: Where it is: "linear_model".
-        name: Its name.
+        module: Submodule of scikit-learn, such as "linear_model".
+        name: Name of the class.
         choices: Values of its arguments; one that has a single value is never left out.
         always: Other arguments that are never left out: the default would be slow, or fail.
     """
@@ -144,8 +144,8 @@ class Spoiled(NamedTuple):
     """A body with a mistake in it.
 
     Attributes:
-        code: The body.
-        mistake: Name in `MISTAKES`.
+        code: Body with the mistake.
+        mistake: Name of the mistake in `MISTAKES`.
     """
 
     code: str
@@ -160,11 +160,11 @@ class RandomCoder:
     0.15, and starts over otherwise. A body that failed without a planted mistake is given up.
 
     Args:
-        seed: Seeds its own generator; the same observations get the same texts.
+        seed: Seed of the coder's own generator; the same observations get the same texts.
         spoiled: Share of new bodies that get a mistake.
 
     Raises:
-        ValueError: If `spoiled` is no probability.
+        ValueError: If `spoiled` is not a probability.
     """
 
     MENDING, ANOTHER_MISTAKE = 0.7, 0.15
@@ -174,7 +174,7 @@ class RandomCoder:
             raise ValueError(f"Expected spoiled to be a probability in [0, 1]; got {spoiled!r}.")
         self.spoiled = spoiled
         self.mistake: str | None = None
-        """The mistake in the last text, one of `MISTAKES`; None if it has none."""
+        """Mistake in the last text, one of `MISTAKES`; None if it has none."""
         self._rng = np.random.default_rng(seed)
         self._start: str | None = None
         self._body = ""
@@ -182,7 +182,7 @@ class RandomCoder:
     def __call__(
         self, env: gym.Env[Any, Any], observation: str, admissible_actions: Sequence[str] | None = None
     ) -> str:
-        """Return a body for the observation; neither the environment nor its list of actions is looked at."""
+        """Return a body for the observation; the environment and its list of actions are ignored."""
         if self._start is None:
             self._start = observation
         failed = observation != self._start and re.search("error|fail", observation, re.IGNORECASE) is not None
@@ -224,8 +224,8 @@ def spoil(body: str, rng: np.random.Generator, mistakes: _Mistakes | None = None
     """Make a random mistake in a body; the result for one of `random_body` fails on any table.
 
     Args:
-        body: The body.
-        rng: Source of the choice.
+        body: Body to put a mistake into.
+        rng: Random generator for the choice.
         mistakes: Allowed mistakes; `MISTAKES` if None.
     """
     mistakes = MISTAKES if mistakes is None else mistakes
@@ -241,7 +241,7 @@ def spoil(body: str, rng: np.random.Generator, mistakes: _Mistakes | None = None
 
 
 def pick(items: Sequence[_Item], rng: np.random.Generator) -> _Item:
-    """One of the items, each with the same probability."""
+    """Return one of the items, each with the same probability."""
     return items[int(rng.integers(len(items)))]
 
 

@@ -15,7 +15,7 @@ from lang_envs.text import printable
 
 SUFFIX = "\n    return model\n"
 MAX_CODE_SHOWN = 9_000
-"""Characters of an attempt's code that are shown again; escapes and comment signs count."""
+"""Maximum number of characters of an attempt's code in an observation; escapes and comment signs count."""
 _HEAD_LENGTH = 2_048
 _CUT = " (cut)"
 _MAX_VERDICT, _MAX_TITLE, _MAX_ABOUT = 700, 120, 400  # characters, escapes included
@@ -45,9 +45,9 @@ class Remark(NamedTuple):
     """An earlier attempt, as the agent is reminded of it.
 
     Attributes:
-        number: Its place in the episode, from 1.
-        code: Its code.
-        verdict: Its outcome, one line.
+        number: Number of the attempt in the episode, from 1.
+        code: Code of the attempt.
+        verdict: Outcome of the attempt, one line.
     """
 
     number: int
@@ -61,8 +61,8 @@ def observation(dataset: Dataset, scoring: str, max_attempts: int, remarks: Sequ
     Args:
         dataset: The table.
         scoring: Key of `scoring.SCORERS`.
-        max_attempts: Attempts of an episode.
-        remarks: Attempts to remind the agent of, oldest first.
+        max_attempts: Maximum number of attempts of an episode.
+        remarks: Earlier attempts to show to the agent, oldest first.
     """
     n, width = dataset.x.shape
     title, about = _short(_line(dataset.title), _MAX_TITLE), _short(_line(dataset.about), _MAX_ABOUT)
@@ -75,7 +75,7 @@ def observation(dataset: Dataset, scoring: str, max_attempts: int, remarks: Sequ
 
 
 def max_length(n_remarks: int) -> int:
-    """Largest number of characters of an observation with so many remarks."""
+    """Return the largest number of characters of an observation with so many remarks."""
     return _HEAD_LENGTH + n_remarks * (MAX_CODE_SHOWN + 1_024)
 
 

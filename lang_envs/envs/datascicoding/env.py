@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lang_envs.datasets.tables import Table
 
 BANNED = ("GridSearchCV", "SVC")
-"""The names that the published task forbids."""
+"""Names that the published task forbids."""
 _MAX_ATTEMPTS = 1_000_000
 _MAX_SECONDS = 86_400
 _MAX_MEBIBYTES = 1 << 20
@@ -45,8 +45,8 @@ class _World(NamedTuple):
     """State of an episode.
 
     Attributes:
-        attempts: The attempts so far.
-        key: Bits that the table is drawn from; empty where it is always the same, and before the first reset.
+        attempts: Attempts so far.
+        key: Random bits that the table is drawn from; empty where it is always the same, and before the first reset.
     """
 
     attempts: tuple[Attempt, ...]
@@ -72,7 +72,7 @@ class DataSciCodingEnv(LangEnv[_World]):
             code builds.
         table: A table of one's own, with `dataset=None`: a CSV, parquet or ARFF file, a `pandas.DataFrame`, or a
             mapping of names to columns. See `lang_envs.datasets.tables.own_table`.
-        target: The column of `table` that is to be predicted.
+        target: Column of `table` that is to be predicted.
         description: Description of the rows of `table`, one line for the agent to read.
         failure_reward: Reward of an attempt that fails.
         max_attempts: Attempts of an episode, at most 1,000,000; the last one truncates if no code has run.
@@ -82,12 +82,12 @@ class DataSciCodingEnv(LangEnv[_World]):
         time_limit: CPU seconds of an evaluation, all splits together, at most 86,400.
         memory_limit: MiB that a split may use, beyond the loaded libraries, at most 1,048,576.
         banned: Names that code must not use, found on the syntax tree.
-        terminate_on_success: Whether code that runs ends the episode (published). False goes on improving until the
-            last attempt; it then terminates with success if any code of the episode has run.
+        terminate_on_success: Whether code that runs ends the episode (published). If False, the agent may keep
+            improving until the last attempt; it then terminates with success if any code of the episode has run.
         confinement: `"auto"`: the layers of this machine, with a warning where code is not kept from files and
             network; `"require"`: refuse to run code without Landlock and seccomp.
-        cache: Remember evaluations, in memory and on disk.
-        invalid_action_reward: Added when a sentence is unfinished; that costs an attempt.
+        cache: Whether to remember evaluations, in memory and on disk.
+        invalid_action_reward: Reward added when a sentence is unfinished; that costs an attempt.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: Without effect: actions are not listed.
         tokenizer: Tokenizer of the action space.
@@ -102,11 +102,11 @@ class DataSciCodingEnv(LangEnv[_World]):
     come from).
 
     Raises:
-        ValueError: For an unknown dataset or option, or numbers out of range.
-        TypeError: For a flag that is no bool.
+        ValueError: If a dataset or option is unknown, or a number is out of range.
+        TypeError: If a flag is not a bool.
         DataMissingError: If the table is not here and cannot be fetched.
-        MissingExtraError: Without scikit-learn, or without a library that fetches or reads the table.
-        SandboxUnavailableError: At the first evaluation, with `confinement="require"` where it cannot be had.
+        MissingExtraError: If scikit-learn, or a library that fetches or reads the table, is not installed.
+        SandboxUnavailableError: At the first evaluation, if `confinement="require"` is not possible on this machine.
     """
 
     metadata: dict[str, Any] = {**LangEnv.metadata, "actions": "code"}  # noqa: RUF012 - gymnasium's
@@ -166,7 +166,7 @@ class DataSciCodingEnv(LangEnv[_World]):
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """The attempts of this episode with their rewards, for rendering."""
+        """Attempts of this episode with their rewards, for rendering."""
         return self._world.attempts
 
     @property

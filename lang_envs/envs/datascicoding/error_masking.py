@@ -22,9 +22,9 @@ from typing import NamedTuple
 from lang_envs.sandbox.extraction import AgentCode
 
 VALUE_MARK = "<value>"
-"""Stands for a number, or for a run of values."""
+"""Mark in place of a number, or of a run of values."""
 TEXT_MARK = "<text>"
-"""Stands for a quoted text, a long or odd word, a path, or characters that are not printable ASCII."""
+"""Mark in place of a quoted text, a long or odd word, a path, or characters that are not printable ASCII."""
 
 _READ_AHEAD = 10  # how much of a text is looked at, in lengths of the result
 _MAX_RUN = 3  # values that may follow one another
@@ -118,7 +118,7 @@ def mask(text: str, code: AgentCode, known_numbers: Collection[int], limit: int 
 
     Args:
         text: A message, or output, of any length; only its first 10 * `limit` characters are looked at.
-        code: The code that it came from.
+        code: Code that the message came from.
         known_numbers: Counts of the task: rows, features, classes.
         limit: Largest number of characters of the result.
     """
@@ -138,7 +138,7 @@ def exception_name(name: str, code: AgentCode) -> str:
 
     Args:
         name: `type(error).__name__`, as the sandbox reports it.
-        code: The code that raised it.
+        code: Code that raised the exception.
     """
     own = {node.name for node in ast.walk(code.tree) if isinstance(node, ast.ClassDef)}
     return name[:_MAX_EXCEPTION] if name in _EXCEPTIONS or name in own else "Exception"
@@ -178,7 +178,7 @@ class _Words(NamedTuple):
 
 
 def _spelt(tree: ast.Module) -> Iterator[str]:
-    """Every name and string of a tree."""
+    """Yield every name and string of a tree."""
     for node in ast.walk(tree):
         for value in vars(node).values():
             yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
@@ -230,7 +230,7 @@ def _shown_word(text: str, words: _Words) -> tuple[str, _Kind]:
 
 
 def _is_odd(word: str) -> bool:
-    """Whether it is no word: not ASCII, or of very few letters for its length, as one spelt from data is."""
+    """Return whether a token is no word: not ASCII, or of very few letters for its length, as one spelt from data."""
     return not word.isascii() or (len(word) >= 6 and len(set(word.lower())) <= len(word) // 3)
 
 
@@ -267,7 +267,10 @@ def _without_runs(tokens: list[_Token]) -> list[_Token]:
 
 
 def _without_monotony(tokens: list[_Token]) -> list[_Token]:
-    """One mark for stretches of few different words: `yes no no yes`; marks between them do not count."""
+    """Replace stretches of few different words, such as `yes no no yes`, by one mark.
+
+    Marks between the words do not count.
+    """
     words = [i for i, token in enumerate(tokens) if token.text and token.kind is not _Kind.MARK]
     kinds = [tokens[i].text.lower() for i in words]
     monotonous = [False] * len(tokens)

@@ -31,7 +31,7 @@ from lang_envs.text import printable
 __all__ = ["Evaluation", "Evaluator", "Status"]
 
 _VERSION = 2
-"""Part of every cache key: to be raised when the same code may get another result."""
+"""Version in every cache key: to be raised when the same code may get another result."""
 _MAX_LINE = 100
 _MAX_KEPT = 2 * MAX_CODE_BYTES  # characters of code
 _PERMUTATION_SEED = 20240
@@ -59,23 +59,23 @@ class Status(StrEnum):
 
 
 _REPEATABLE = {Status.OK, Status.RUNTIME_ERROR, Status.BAD_OUTPUT}
-"""Outcomes that the same code has again; timeouts, memory failures and lost workers depend on the machine."""
+"""Outcomes that the same code repeats; timeouts, memory failures and lost workers depend on the machine."""
 
 
 class Evaluation(NamedTuple):
     """The result of one attempt.
 
     Attributes:
-        status: Its outcome.
-        code: The code as it was taken from the text.
+        status: Outcome of the attempt.
+        code: Code extracted from the text.
         scores: Score of each split, in [0, 1]; empty on failure.
         aucs: ROC AUC of each split, in [0, 1]; empty on failure.
-        error: The failure, in one line that holds no label; None on success.
+        error: Description of the failure, in one line that holds no label; None on success.
         stdout: Output of a rehearsal, masked.
         cpu_seconds: CPU time of all splits together.
-        wall_seconds: Time from sending the splits to the last answer, without rehearsals; of the first time, where the
-            result is cached.
-        peak_rss: Largest resident memory of a split, bytes, the libraries included.
+        wall_seconds: Time from sending the splits to the last answer, without rehearsals; for a cached result, that of
+            its first evaluation.
+        peak_rss: Largest resident memory of a split in bytes, the libraries included.
     """
 
     status: Status
@@ -98,13 +98,13 @@ class Evaluator:
     """Turns an agent's text into an `Evaluation`; no content of the text makes it raise.
 
     Args:
-        dataset: The table.
-        random_states: One random split for each.
+        dataset: Table that code is evaluated on.
+        random_states: Random states of the splits.
         scoring: Key of `scoring.SCORERS`.
         banned: Names that the code must not use.
-        limits: Of one evaluation.
-        sandbox: Where code runs.
-        cache: Where results are remembered; None for nowhere.
+        limits: Limits of one evaluation.
+        sandbox: Sandbox that runs the code.
+        cache: Cache of results; None for no cache.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class Evaluator:
     # ------------------------------------------------------------------ messages
 
     def _say(self, code: AgentCode, status: Status, answers: list[Answer]) -> tuple[str | None, str]:
-        """Error line and output: of fixed text, or of a rehearsal."""
+        """Return error line and output: fixed texts, or those of a rehearsal."""
         fixed = {
             Status.TIMEOUT: f"The code ran for more than {self.limits.time_limit:g} seconds.",
             Status.MEMORY: f"The code needed more than {self.limits.memory_bytes >> 20} MiB of memory.",
@@ -272,7 +272,7 @@ def split_labels(dataset: Dataset, split: Split) -> NDArray[np.int64]:
 
 
 def _name_of(split: Split) -> str:
-    """Name of the labels of a training half: the same for the same rows, wherever they were drawn."""
+    """Return the name of the labels of a training half: the same for the same rows, wherever they were drawn."""
     return hashlib.sha256(np.sort(split.train).tobytes()).hexdigest()[:16]
 
 

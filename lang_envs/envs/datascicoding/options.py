@@ -27,8 +27,8 @@ def choose_dataset(
     """Return the table that an environment is about: one of ours, or the user's.
 
     Raises:
-        TableError: If `dataset` is no name, or the user's table is none that could be learned.
-        ValueError: If the arguments do not go together.
+        TableError: If `dataset` is not a name, or the user's table cannot be learned.
+        ValueError: If the arguments are inconsistent.
     """
     if dataset is not None and not isinstance(dataset, str):
         raise TableError(
@@ -75,7 +75,7 @@ def random_states(splits: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def names(banned: Sequence[str]) -> tuple[str, ...]:
-    """Names that code must not use."""
+    """Return the names that code must not use."""
     is_sequence = isinstance(banned, Sequence) and not isinstance(banned, str)
     if not is_sequence or not all(isinstance(name, str) and name.isidentifier() for name in banned):
         raise ValueError(

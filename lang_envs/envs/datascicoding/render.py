@@ -73,7 +73,7 @@ class _Axis(NamedTuple):
     std: float
 
     def place(self, area: float, room: int) -> int:
-        """Where a value lies on so many units."""
+        """Return the position of a value on an axis of so many units."""
         return round(room * min(max(0.0, (area - self.low) / (1 - self.low)), 1.0))
 
 
@@ -81,7 +81,7 @@ def ansi(env: DataSciCodingEnv) -> str:
     """Tell the episode in lines of at most 100 columns.
 
     Args:
-        env: The environment; it stays as it is.
+        env: Environment to draw; it is not changed.
 
     Returns:
         The task, the last attempt's code, its evaluation, the attempts with their rewards, best and return; above
@@ -109,7 +109,7 @@ def rgb_array(env: DataSciCodingEnv) -> NDArray[np.uint8]:
     """Draw the task, the last attempt's code, its evaluation, and the attempts so far.
 
     Args:
-        env: The environment; it stays as it is.
+        env: Environment to draw; it is not changed.
 
     Returns:
         RGB image, shape (640, 960, 3).
@@ -204,12 +204,12 @@ def _legible(text: str) -> str:
 
 
 def _n_columns(text: str) -> int:
-    """Columns of a terminal; it gives Chinese letters and emoji two."""
+    """Return the columns that a text takes in a terminal; Chinese letters and emoji take two."""
     return len(text) if text.isascii() else sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
 def _cut(text: str, columns: int) -> str:
-    """As much of a line as fits, with a mark if that is not all."""
+    """Return as much of a line as fits, with an ellipsis if that is not all."""
     if len(text) <= columns and _n_columns(text) <= columns:
         return text
     ends = list(accumulate(_n_columns(letter) for letter in text[: columns + 1]))
@@ -223,7 +223,7 @@ def _wrapped(text: str, columns: int, n_lines: int) -> list[str]:
 
 
 def _listing(evaluation: Evaluation | None, n_rows: int, columns: int) -> list[_Row]:
-    """Lines of code around the offending one, else from the first on, numbered and cut."""
+    """Return lines of code around the offending one, else from the first on, numbered and cut."""
     if evaluation is None or not evaluation.code.strip():
         return [_Row(None, _NO_CODE if evaluation is None else _EMPTY_CODE)]
     lines = evaluation.code.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -275,7 +275,7 @@ def _painted(rows: list[_Row]) -> list[list[str]]:
 
 @lru_cache(maxsize=2048)
 def _glyph(letter: str) -> NDArray[np.uint8]:
-    """How much of a cell a letter covers, shape (15, 7); letters that are too wide for it are squeezed."""
+    """Return the coverage of a cell by a letter, shape (15, 7); letters that are too wide for it are squeezed."""
     scale, face = _OVERSAMPLING, font(_LETTER * _OVERSAMPLING)
     width = max(round(face.getlength(letter)), _CELL_WIDTH * scale)
     image = Image.new("L", (width, _CELL_HEIGHT * scale))
@@ -301,7 +301,7 @@ def _typewrite(image: Image.Image, at: tuple[int, int], lines: Sequence[str], in
 
 @lru_cache(maxsize=32)
 def _background(title: str, size: str, about: str, synthetic: bool) -> Image.Image:
-    """Everything that never changes in an environment."""
+    """Draw everything that never changes in an environment."""
     image = Image.new("RGB", _SIZE, COLORS["strip"])
     drawing.badge(image, (816, 10, 952, 34), "DataSciCoding", "bowl")
     if synthetic:
@@ -314,7 +314,7 @@ def _background(title: str, size: str, about: str, synthetic: bool) -> Image.Ima
 
 
 def _inner(box: Box) -> Box:
-    """Content of a card below its caption."""
+    """Return the box of a card below its caption."""
     return box[0] + 4, box[1] + 19, box[2] - 4, box[3] - 4
 
 

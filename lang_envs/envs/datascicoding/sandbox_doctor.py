@@ -24,7 +24,7 @@ from lang_envs.sandbox.rendezvous import Place, library_versions
 __all__ = ["HONEST_CODE", "Diagnosis", "Latency", "SupervisorFacts", "Verdict", "diagnose"]
 
 HONEST_CODE = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
-"""Code that is evaluated to see whether the sandbox works, and how fast."""
+"""Code that is evaluated to test whether the sandbox works, and how fast."""
 
 _TABLE = "balance-scale"
 _SPLITS = range(5)
@@ -43,10 +43,10 @@ class SupervisorFacts(NamedTuple):
     """The supervisor's description of itself.
 
     Attributes:
-        pid: Its process id.
-        layers: The layers that hold in its children, tried in one of them.
-        namespaces: The namespaces it lives in.
-        refused: Why `confinement="require"` would not run code in it; empty if it would.
+        pid: Process id of the supervisor.
+        layers: Layers that hold in its children, tried in one of them.
+        namespaces: Namespaces it lives in.
+        refused: Reason why `confinement="require"` would not run code in it; empty if it would.
     """
 
     pid: int
@@ -59,9 +59,9 @@ class Latency(NamedTuple):
     """Duration of an evaluation of `HONEST_CODE`: 5 splits of the balance scale table, without a cache.
 
     Attributes:
-        first: Seconds of the first one, with the start of a supervisor.
-        warm: Median seconds of the five after it.
-        score: Its mean ROC AUC.
+        first: Seconds of the first evaluation, with the start of a supervisor.
+        warm: Median seconds of the five evaluations after it.
+        score: Mean ROC AUC of the code.
     """
 
     first: float
@@ -75,13 +75,13 @@ class Diagnosis:
 
     Attributes:
         confinement: Layers that hold, both in a trial and in the supervisor, and the gaps of the others.
-        supervisor: None if it cannot be started.
-        latency: None if honest code does not run.
-        problem: Why no code can be evaluated here; empty if it can.
-        versions: Of Python, of the libraries, and the kind of machine.
-        cores: How many splits run at a time.
-        cache: Folder of remembered evaluations.
-        cache_bytes: Its size.
+        supervisor: Facts of the supervisor; None if it cannot be started.
+        latency: Duration of evaluations; None if honest code does not run.
+        problem: Reason why no code can be evaluated here; empty if it can.
+        versions: Versions of Python and of the libraries, and the kind of machine.
+        cores: Number of splits that run at a time.
+        cache: Folder of cached evaluations.
+        cache_bytes: Size of that folder in bytes.
     """
 
     confinement: Confinement
@@ -102,10 +102,10 @@ class Diagnosis:
 
 
 def diagnose(without: Sequence[Layer] = ()) -> Diagnosis:
-    """Try everything out, in a supervisor of its own that ends with it; takes some seconds.
+    """Test everything in a supervisor of its own that ends afterwards; takes some seconds.
 
     Args:
-        without: Layers that the supervisor is to leave out, for tests.
+        without: Layers that the supervisor leaves out, for tests.
     """
     cores = n_cores()
     # The environments leave the number of cores open, so this is another place than theirs, and a start to be timed.

@@ -20,7 +20,7 @@ __all__ = ["SCORERS", "Scorer", "Split", "accuracy", "auc", "balanced_accuracy",
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.floating[Any]]
 Scorer = Callable[[IntArray, FloatArray], float]
-"""From the classes (n,) and the checked probabilities (n, k) of some rows to a score in [0, 1]."""
+"""Function from the classes (n,) and the checked probabilities (n, k) of some rows to a score in [0, 1]."""
 
 _TEST_SHARE = 0.5
 _REDRAW_STRIDE = 1000
@@ -31,8 +31,8 @@ class Split(NamedTuple):
     """Positions of the rows to learn from and of those to predict, in the order that code gets them.
 
     Attributes:
-        train: int64 (n // 2,).
-        test: int64 (n - n // 2,).
+        train: Rows to learn from, int64 (n // 2,).
+        test: Rows to predict, int64 (n - n // 2,).
     """
 
     train: IntArray
@@ -40,15 +40,17 @@ class Split(NamedTuple):
 
 
 def splits(dataset: Dataset, random_states: Iterable[int]) -> tuple[Split, ...]:
-    """Random halves: exactly scikit-learn's `train_test_split(test_size=0.5, random_state=i, shuffle=True)`.
+    """Split a table into random halves, exactly as scikit-learn does.
+
+    The halves are those of `train_test_split(test_size=0.5, random_state=i, shuffle=True)`.
 
     Halves are not stratified, as published, so a rare class can be missing on one side, without a score. Tables whose
     splits are not published are then halved again, with random states i + 1000, i + 2000, ... modulo 2**32, those
     in use left out, until every class is on both sides.
 
     Args:
-        dataset: The table.
-        random_states: One split for each, 0 .. 2**32 - 1.
+        dataset: Table to split.
+        random_states: Random state of each split, 0 .. 2**32 - 1.
 
     Raises:
         ValueError: If a class is missing on a side of a published split, or after 1000 redraws.
@@ -83,11 +85,13 @@ def _halves(n_rows: int, random_state: int) -> Split:
 
 
 def auc(y: IntArray, probabilities: FloatArray) -> float:
-    """Area under the ROC curve, as published: of column 1 for two classes, beyond that the mean over ordered pairs.
+    """Compute the area under the ROC curve, as published.
+
+    It is that of column 1 for two classes, and the mean over ordered pairs for more.
 
     Args:
         y: Classes (n,), every class present.
-        probabilities: (n, k), with no problem in the eyes of `check_probabilities`.
+        probabilities: Probabilities (n, k) that pass `check_probabilities`.
 
     Raises:
         ValueError: If a class is missing, so that no curve exists.
@@ -109,21 +113,21 @@ def auc(y: IntArray, probabilities: FloatArray) -> float:
 
 
 def accuracy(y: IntArray, probabilities: FloatArray) -> float:
-    """Share of rows whose most probable class is right; among equally probable ones the first counts.
+    """Compute the share of rows whose most probable class is right; among equally probable ones the first counts.
 
     Args:
         y: Classes (n,).
-        probabilities: (n, k), with no problem in the eyes of `check_probabilities`.
+        probabilities: Probabilities (n, k) that pass `check_probabilities`.
     """
     return _unit(np.mean(probabilities.argmax(axis=1) == y))
 
 
 def balanced_accuracy(y: IntArray, probabilities: FloatArray) -> float:
-    """Mean over the classes that are present of the accuracy on their rows.
+    """Compute the mean over the present classes of the accuracy on their rows.
 
     Args:
         y: Classes (n,).
-        probabilities: (n, k), with no problem in the eyes of `check_probabilities`.
+        probabilities: Probabilities (n, k) that pass `check_probabilities`.
     """
     right = probabilities.argmax(axis=1) == y
     return _unit(np.mean([right[y == label].mean() for label in np.unique(y)]))
@@ -135,7 +139,7 @@ def _unit(score: Any) -> float:
 
 
 SCORERS: dict[str, Scorer] = {"roc_auc": auc, "accuracy": accuracy, "balanced_accuracy": balanced_accuracy}
-"""Every reward by its name; "roc_auc" is the published one."""
+"""Scorers by name; "roc_auc" is the published one."""
 
 
 def check_probabilities(array: object, n_rows: int, n_classes: int) -> str | None:
@@ -145,9 +149,9 @@ def check_probabilities(array: object, n_rows: int, n_classes: int) -> str | Non
     add up to 1 within the tolerance of scikit-learn's `roc_auc_score`.
 
     Args:
-        array: Anything.
-        n_rows: Rows that were to be predicted.
-        n_classes: Classes of the table.
+        array: Predictions of any type.
+        n_rows: Number of rows to predict.
+        n_classes: Number of classes of the table.
     """
     if type(array) is not np.ndarray:  # a subclass could answer for itself
         return f"Expected a numpy array of probabilities; got {type(array).__name__}."

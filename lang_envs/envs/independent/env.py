@@ -14,10 +14,10 @@ class _World(NamedTuple):
     """State of an episode.
 
     Attributes:
-        target: Numbers that are drawn for a decision: of the right words, or of a sign.
+        target: Random numbers of a decision: those of the right words, or of a sign.
         answers: Whether each decision so far was right.
         steps: Steps of the episode, invalid ones included.
-        n_correct: Right keys of the last action; 0 for an invalid one.
+        n_correct: Number of right keys of the last action; 0 for an invalid one.
     """
 
     target: tuple[int, ...]
@@ -34,7 +34,7 @@ class IndependentDecisions(LangEnv[_World]):
     def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int, target: tuple[int, ...]) -> None:
         """Prepare the episodes; `target` is that of the state before the first reset."""
         self.sentences = actions
-        """All actions."""
+        """All actions of the task."""
         self.max_list_length = room_for_list(actions)
         self._numbers = {sentence: number for number, sentence in enumerate(actions)}
         check_integer("horizon", horizon, 1)
@@ -59,12 +59,12 @@ class IndependentDecisions(LangEnv[_World]):
     @property
     @abstractmethod
     def order(self) -> str:
-        """The target of the present decision in words."""
+        """Target of the present decision in words."""
 
     @property
     @abstractmethod
     def legend(self) -> str:
-        """The words in one line, for rendering."""
+        """Words of the task in one line, for rendering."""
 
     @abstractmethod
     def key_places(self, text: str) -> list[int]:

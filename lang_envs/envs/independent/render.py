@@ -24,7 +24,7 @@ def ansi(env: IndependentDecisions) -> str:
     """Show the order, the answers so far and the words in lines.
 
     Args:
-        env: The environment; it stays as it is.
+        env: Environment to draw; it is not changed.
 
     Returns:
         The order, the answers, the words, the last action, clock and return.
@@ -44,7 +44,7 @@ def rgb_array(env: IndependentDecisions) -> NDArray[np.uint8]:
     """Draw the order, the words of the last action with its keys marked, and the answers so far.
 
     Args:
-        env: The environment; it stays as it is.
+        env: Environment to draw; it is not changed.
 
     Returns:
         RGB image, shape (256, 480, 3).

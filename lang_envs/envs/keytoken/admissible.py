@@ -16,13 +16,14 @@ _SHORTEST = 2  # words, of sentences of different lengths
 
 
 def sentence_lengths(n_tokens: int, key_position: int, n_actions: int, *, variable: bool) -> tuple[int, ...]:
-    """Words of each sentence.
+    """Return the number of words of each sentence.
 
     Args:
-        n_tokens: Words of the longest.
+        n_tokens: Number of words of the longest sentence.
         key_position: Position of the key word, counted from 0.
         n_actions: Number of sentences.
-        variable: Spread the lengths evenly, from 2 (or as few as hold the key word) to `n_tokens`; else all are equal.
+        variable: Whether lengths are spread evenly, from 2 (or as few as hold the key word) to `n_tokens`; else all are
+            equal.
     """
     if not variable:
         return (n_tokens,) * n_actions

@@ -26,15 +26,15 @@ class KeyTokenEnv(IndependentDecisions):
     forced. In the action space of the environment, whose default tokenizer is bytes, a word is several tokens.
 
     Args:
-        n_tokens: Words of an action; with `variable_lengths`, of the longest.
+        n_tokens: Number of words of an action; with `variable_lengths`, of the longest.
         key_position: Position of the word that decides, counted from 0.
         n_actions: Number of listed actions, 2 to 32.
-        horizon: Decisions in an episode.
-        variable_lengths: Let the actions differ in length, evenly from 2 words (or as few as hold the key word) to
+        horizon: Number of decisions in an episode.
+        variable_lengths: Whether the actions differ in length, evenly from 2 words (or as few as hold the key word) to
             `n_tokens`, in the order of the list.
         max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step. By
             default 50, or twice the horizon where that is more.
-        invalid_action_reward: Added when a text is not one of the listed actions; that costs one step.
+        invalid_action_reward: Reward added when a text is not one of the listed actions; that costs one step.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: List the actions in an order drawn at every reset.
         tokenizer: Tokenizer of the action space.
@@ -46,8 +46,8 @@ class KeyTokenEnv(IndependentDecisions):
     (whether the last action was right; False at reset and for an invalid action), `success`, `invalid_action`.
 
     Raises:
-        ValueError: For numbers out of range or that do not fit together.
-        TypeError: If `variable_lengths` is no bool.
+        ValueError: If numbers are out of range or do not fit together.
+        TypeError: If `variable_lengths` is not a bool.
     """
 
     def __init__(
@@ -74,17 +74,17 @@ class KeyTokenEnv(IndependentDecisions):
 
     @property
     def key(self) -> str:
-        """The word that is right now."""
+        """Word that is right now."""
         return KEYS[self._number]
 
     @property
     def order(self) -> str:
-        """The right word with its article."""
+        """Right word with its article."""
         return f"the {self.key}"
 
     @property
     def legend(self) -> str:
-        """The key words."""
+        """Key words in one line."""
         return f"Key words (word {self.key_position + 1} of an action): {', '.join(KEYS[: self.n_actions])}"
 
     def key_places(self, text: str) -> list[int]:

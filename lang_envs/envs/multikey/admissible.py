@@ -29,8 +29,8 @@ def vocabularies(n_slots: int, n_words: int, *, variable: bool) -> tuple[tuple[s
 
     Args:
         n_slots: Number of slots.
-        n_words: Words of a slot.
-        variable: Continue word i of a slot, counted from 0, by 2 i filler words.
+        n_words: Number of words of a slot.
+        variable: Whether word i of a slot, counted from 0, is followed by 2 i filler words.
     """
     words = [word + f" {FILLER}" * (2 * (number % n_words) * variable) for number, word in enumerate(WORDS)]
     return tuple(tuple(words[slot * n_words : (slot + 1) * n_words]) for slot in range(n_slots))

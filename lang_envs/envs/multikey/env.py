@@ -38,16 +38,16 @@ class MultiKeyEnv(IndependentDecisions):
     default tokenizer is bytes, a word is several tokens.
 
     Args:
-        k: Key slots, at least 1. Key i stands in slot floor((i + 1/2) n / k), counted from 0, of n = k + d.
-        d: Distractors.
-        n_words: Words of each slot, at least 2; at most 4,096 actions and 48 words in all.
+        k: Number of key slots, at least 1. Key i stands in slot floor((i + 1/2) n / k), counted from 0, of n = k + d.
+        d: Number of distractors.
+        n_words: Number of words of each slot, at least 2; at most 4,096 actions and 48 words in all.
         reward: `"additive"`: right keys / (k `horizon`) for each decision. `"all"`: 1 / `horizon` if all keys are
             right.
-        horizon: Decisions in an episode, 1 to 4.
-        variable_lengths: Continue word i of a slot, counted from 0, by 2 i filler words, so that sentences differ in
-            length; the first word of a phrase still decides.
+        horizon: Number of decisions in an episode, 1 to 4.
+        variable_lengths: Whether word i of a slot, counted from 0, is followed by 2 i filler words, so that sentences
+            differ in length; the first word of a phrase still decides.
         max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step.
-        invalid_action_reward: Added when a text is not one of the listed actions; that costs one step.
+        invalid_action_reward: Reward added when a text is not one of the listed actions; that costs one step.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: List the actions in an order drawn at every reset.
         tokenizer: Tokenizer of the action space.
@@ -60,8 +60,8 @@ class MultiKeyEnv(IndependentDecisions):
     all of them were right), `success`, `invalid_action`.
 
     Raises:
-        ValueError: For numbers out of range or that do not fit together.
-        TypeError: If `variable_lengths` is no bool.
+        ValueError: If numbers are out of range or do not fit together.
+        TypeError: If `variable_lengths` is not a bool.
     """
 
     def __init__(
@@ -95,19 +95,19 @@ class MultiKeyEnv(IndependentDecisions):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The right word of each key slot."""
+        """Right word of each key slot."""
         slots = zip(self.key_slots, self._world.target, strict=True)
         return tuple(WORDS[slot * self.n_words + word] for slot, word in slots)
 
     @property
     def order(self) -> str:
-        """The right words in a sentence."""
+        """Right words in a sentence."""
         *first, last = (f"the {key}" for key in self.keys)
         return f"{', '.join(first)} and {last}" if first else last
 
     @property
     def legend(self) -> str:
-        """The words of the slots; `*` marks a slot that decides."""
+        """Words of the slots; `*` marks a slot that decides."""
         marks = ["*" if slot in self.key_slots else "" for slot in range(len(self.slots))]
         return f"Slots (* decides): {', '.join(m + '/'.join(w) for m, w in zip(marks, self.slots, strict=True))}"
 
@@ -177,12 +177,12 @@ class LengthTrapEnv(IndependentDecisions):
 
     Args:
         sign: `"both"` draws it for every decision; `"positive"`: all are gains; `"negative"`: all are costs.
-        short_length: Words of the short sentence.
-        long_length: Words of the long sentence.
+        short_length: Number of words of the short sentence.
+        long_length: Number of words of the long sentence.
         short_reward: Reward of the short sentence as a share of the long one's.
-        horizon: Decisions in an episode, 1 to 4.
+        horizon: Number of decisions in an episode, 1 to 4.
         max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step.
-        invalid_action_reward: Added when a text is not one of the listed actions; that costs one step.
+        invalid_action_reward: Reward added when a text is not one of the listed actions; that costs one step.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: List the actions in an order drawn at every reset.
         tokenizer: Tokenizer of the action space.
@@ -195,7 +195,7 @@ class LengthTrapEnv(IndependentDecisions):
     `success`, `invalid_action`.
 
     Raises:
-        ValueError: For numbers out of range or that do not fit together.
+        ValueError: If numbers are out of range or do not fit together.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class LengthTrapEnv(IndependentDecisions):
 
     @property
     def _fixed_target(self) -> tuple[int, ...]:
-        """The target of every decision; empty where it is drawn."""
+        """Target of every decision; empty where it is drawn."""
         return () if self._fixed_sign == "both" else (_SIGNS.index(self._fixed_sign) - 1,)
 
     @property
@@ -238,7 +238,7 @@ class LengthTrapEnv(IndependentDecisions):
 
     @property
     def order(self) -> str:
-        """The sign in words."""
+        """Sign in words."""
         return "a gain" if self.sign == "positive" else "a cost"
 
     @property

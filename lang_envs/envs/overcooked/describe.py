@@ -61,7 +61,7 @@ def board_here(task: KitchenTask, state: KitchenState) -> int | None:
 
 
 def board_name(task: KitchenTask, board: int) -> str:
-    """Noun of a board, with its number where there are several."""
+    """Return the noun of a board, with its number where there are several."""
     return "cutting board" if task.n_boards == 1 else f"{_ORDINALS[board]} cutting board"
 
 

@@ -24,11 +24,11 @@ class KitchenReward:
     """Rewards of one primitive move, and the discount that folds a macro-action's primitives into one reward.
 
     Attributes:
-        chop: A food that the dish needs has had its last stroke.
-        deliver: The right dish is served; ends the episode.
-        misdeliver: Anything else is served; it goes back to its home, unchopped.
-        step: Every primitive, added to the events.
-        discount: Per primitive inside a macro-action: reward = sum over k of discount^k r_k, k from 0.
+        chop: Reward for the last stroke on a food that the dish needs.
+        deliver: Reward for serving the right dish; ends the episode.
+        misdeliver: Reward for serving anything else; it goes back to its home, unchopped.
+        step: Reward of every primitive, added to that of its event.
+        discount: Discount per primitive inside a macro-action: reward = sum over k of discount^k r_k, k from 0.
     """
 
     chop: float = 0.2
@@ -41,7 +41,7 @@ class KitchenReward:
         """Raise for a value that is not a number; others become floats, so that equal rewards have equal states.
 
         Raises:
-            ValueError: With the numbers in its message.
+            ValueError: If a value is not a finite number.
         """
         if not all(is_number(value) for value in vars(self).values()):
             raise ValueError(f"Expected finite numbers for a KitchenReward; got {vars(self)}.")
@@ -49,7 +49,10 @@ class KitchenReward:
             object.__setattr__(self, name, float(value))
 
     def of_run(self, events: tuple[Event, ...], *, pay_chop: bool = True) -> float:
-        """Discounted sum over the primitives of a macro-action; without `pay_chop`, a last stroke brings 0."""
+        """Return the discounted sum of rewards over the primitives of a macro-action.
+
+        Without `pay_chop`, a last stroke has no reward of its own.
+        """
         chop = self.chop if pay_chop else 0.0
         extra = {Event.CHOPPED: chop, Event.DELIVERED: self.deliver, Event.MISDELIVERED: self.misdeliver}
         return sum(self.discount**k * (self.step + extra.get(event, 0.0)) for k, event in enumerate(events))
@@ -91,12 +94,12 @@ class OvercookedEnv(LangEnv[_World]):
 
     Args:
         task: Key of `lang_envs.envs.overcooked.tasks.TASKS`.
-        reward: The published numbers by default; a mapping changes some of them, and can be written into a spec.
-        view_radius: The cook sees the square of this radius around it, in cells.
+        reward: Rewards; the published ones by default. A mapping changes some of them, and can be written into a spec.
+        view_radius: Radius in cells of the square around the cook that it sees.
         max_primitives: Time limit in primitive moves; reaching it truncates, but a macro-action is never cut.
-        once_only_chop_reward: Pay for chopping each food once in an episode. As published (False), a food that was
-            served wrongly earns again, and chopping and misdelivering in turn can beat finishing.
-        invalid_action_reward: Added when a text is not one of the phrases admissible now; that costs one `stay`.
+        once_only_chop_reward: Whether chopping each food pays only once in an episode. As published (False), a food
+            that was served wrongly pays again, and chopping and misdelivering in turn can beat finishing.
+        invalid_action_reward: Reward added when a text is not one of the phrases admissible now; that costs one `stay`.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: List the admissible actions in an order drawn at every reset.
         tokenizer: Tokenizer of the action space.
@@ -108,7 +111,7 @@ class OvercookedEnv(LangEnv[_World]):
     `success`, `invalid_action`.
 
     Raises:
-        ValueError: For an unknown task, or numbers out of range.
+        ValueError: If the task is unknown, or a number is out of range.
     """
 
     renderer = "lang_envs.envs.overcooked.render"
@@ -141,16 +144,19 @@ class OvercookedEnv(LangEnv[_World]):
 
     @property
     def kitchen_state(self) -> KitchenState:
-        """The current state, for rendering and oracles."""
+        """Current state, for rendering and oracles."""
         return self._world.state
 
     @property
     def elapsed_primitives(self) -> int:
-        """Primitive moves made in this episode."""
+        """Number of primitive moves made in this episode."""
         return self._world.primitives
 
     def oracle_action(self) -> str:
-        """First phrase of the shortest plan (fewest macro-actions, then fewest primitives) to a correct delivery."""
+        """Return the first phrase of the shortest plan to a correct delivery.
+
+        Shortest in macro-actions, then in primitives.
+        """
         return self._view().phrases[best_macro(self.task, self._world.state, self.view_radius)]
 
     def _restart(self, options: Mapping[str, Any]) -> None:

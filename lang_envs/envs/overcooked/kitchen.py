@@ -13,7 +13,7 @@ IN_BOWL = Cell(-2, -2)
 """Place of food that lies in the bowl, wherever the bowl is."""
 
 Item = int
-"""A food's index in `KitchenTask.foods`, or `BOWL`."""
+"""Index of a food in `KitchenTask.foods`, or `BOWL`."""
 BOWL: Item = -1
 
 
@@ -40,14 +40,14 @@ class Event(enum.Enum):
 
 
 class Food(NamedTuple):
-    """A food: a cell, `HAND` or `IN_BOWL`, and the strokes of the knife it has had (0..3)."""
+    """A food: a cell, `HAND` or `IN_BOWL`, and the number of its strokes with the knife (0..3)."""
 
     place: Cell
     chops: int
 
     @property
     def chopped(self) -> bool:
-        """Whether it has had all its strokes."""
+        """Whether all strokes are done."""
         return self.chops >= CHOPS_NEEDED
 
 
@@ -59,7 +59,7 @@ class KitchenState(NamedTuple):
     bowl: Cell
 
     def contents(self) -> tuple[Item, ...]:
-        """Foods in the bowl, in the order of `KitchenTask.foods`."""
+        """Return the foods in the bowl, in the order of `KitchenTask.foods`."""
         return tuple(item for item, food in enumerate(self.foods) if food.place == IN_BOWL)
 
     def item_at(self, place: Cell) -> Item | None:
@@ -69,7 +69,7 @@ class KitchenState(NamedTuple):
         return next((item for item, food in enumerate(self.foods) if food.place == place), None)
 
     def cell_of(self, item: Item) -> Cell:
-        """Where an item is on the map: held things are with the cook, contents with the bowl."""
+        """Return the cell of an item on the map: held things are with the cook, contents with the bowl."""
         place = self.bowl if item == BOWL else self.foods[item].place
         if place == IN_BOWL:
             place = self.bowl
@@ -93,7 +93,7 @@ class Rules:
         self.task = task
 
     def start(self) -> KitchenState:
-        """Everything at home, hands empty."""
+        """Return the state with everything at home and empty hands."""
         foods = tuple(Food(home, 0) for home in self.task.food_homes)
         return KitchenState(self.task.agent_start, foods, self.task.bowl_home)
 

@@ -39,7 +39,7 @@ class MacroRun(NamedTuple):
 
 
 def macros_of(task: KitchenTask) -> tuple[Macro, ...]:
-    """All macro-actions of a task, in the order of its admissible list."""
+    """Return all macro-actions of a task, in the order of its admissible list."""
     return (
         *(Macro(Verb.GET_FOOD, item) for item in range(len(task.foods))),
         Macro(Verb.GET_BOWL),
@@ -50,7 +50,7 @@ def macros_of(task: KitchenTask) -> tuple[Macro, ...]:
 
 
 def in_view(agent: Cell, cell: Cell, radius: int) -> bool:
-    """Whether `cell` is in the square of `radius` around the cook."""
+    """Return whether `cell` is in the square of `radius` around the cook."""
     return abs(agent.row - cell.row) <= radius and abs(agent.column - cell.column) <= radius
 
 

@@ -11,7 +11,7 @@ from lang_envs.envs.planning import PlanTable
 
 
 def best_macro(task: KitchenTask, state: KitchenState, view_radius: int) -> int:
-    """Index of the first macro-action of the shortest way to a correct delivery.
+    """Return the index of the first macro-action of the shortest plan to a correct delivery.
 
     Shortest in macro-actions, then in primitives, then lowest indices first. After the delivery it is 0.
     """

@@ -29,7 +29,7 @@ def ansi(env: OvercookedEnv) -> str:
     """Draw the kitchen with letters.
 
     Args:
-        env: The environment; it stays as it is.
+        env: Environment to draw; it is not changed.
 
     Returns:
         The order, the map, its legend, states of the things, contents of the hand, the last action, clock and return.
@@ -53,7 +53,7 @@ def rgb_array(env: OvercookedEnv) -> NDArray[np.uint8]:
     """Draw the kitchen as a picture, dark where the cook does not see.
 
     Args:
-        env: The environment; it stays as it is.
+        env: Environment to draw; it is not changed.
 
     Returns:
         RGB image, shape (528, 448, 3).
@@ -78,7 +78,7 @@ def _cells(task: KitchenTask) -> list[Cell]:
 
 
 def _letters(env: OvercookedEnv, cell: Cell) -> str:
-    """Three characters for a cell."""
+    """Return three characters for a cell."""
     task, state = env.task, env.kitchen_state
     if task.is_floor(cell):
         return " @ " if cell == state.agent else " . " if in_view(state.agent, cell, env.view_radius) else "   "
@@ -117,7 +117,7 @@ def _item_image(task: KitchenTask, state: KitchenState, item: Item, size: int) -
 
 @lru_cache(maxsize=16)
 def _background(task: KitchenTask) -> Image.Image:
-    """Everything that never changes in a task."""
+    """Draw everything that never changes in a task."""
     side = task.size * _CELL
     image = Image.new("RGB", (side, side + _STRIP), COLORS["strip"])
     for cell in _cells(task):

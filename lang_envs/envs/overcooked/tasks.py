@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 CHOPS_NEEDED = 3
-"""Strokes of the knife until food counts as chopped."""
+"""Number of strokes of the knife until food counts as chopped."""
 
 _MAP = """\
 #####T#
@@ -67,31 +67,31 @@ class KitchenTask:
 
     @cached_property
     def food_homes(self) -> tuple[Cell, ...]:
-        """Where each food starts and returns to."""
+        """Cell where each food starts and returns to."""
         return tuple(_cells(_FOOD_LETTERS[food])[0] for food in self.foods)
 
     @cached_property
     def bowl_home(self) -> Cell:
-        """Where the bowl starts and returns to."""
+        """Cell where the bowl starts and returns to."""
         return _cells("P")[0]
 
     @cached_property
     def boards(self) -> tuple[Cell, ...]:
-        """The cutting boards, from the top."""
+        """Cells of the cutting boards, from the top."""
         return _cells("B")[: self.n_boards]
 
     @cached_property
     def serving(self) -> Cell:
-        """The serving hatch."""
+        """Cell of the serving hatch."""
         return _cells("S")[0]
 
     @cached_property
     def agent_start(self) -> Cell:
-        """Where the cook starts."""
+        """Cell where the cook starts."""
         return _cells("A")[0]
 
     def is_floor(self, cell: Cell) -> bool:
-        """Whether the cook can stand on `cell`."""
+        """Return whether the cook can stand on `cell`."""
         return 0 < cell.row < self.size - 1 and 0 < cell.column < self.size - 1
 
     def stand_cell(self, target: Cell) -> Cell:

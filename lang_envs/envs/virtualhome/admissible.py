@@ -73,7 +73,7 @@ def _entertainment(facts: Facts) -> list[Command]:
 
 
 def _fetching(facts: Facts) -> list[Command]:
-    """In the kitchen: walk to things that are not near, grab things that are."""
+    """Return commands in the kitchen: walk to things that are not near, grab things that are."""
     seen = [name for name in ("chips", "milk") if ("see", name) in facts]
     free = [name for name in seen if ("hold", name) not in facts]
     near = [name for name in free if ("near", name) in facts]

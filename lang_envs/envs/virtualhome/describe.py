@@ -59,7 +59,7 @@ class _Teller:
         return [self.say(key, things) for key, things in told if things]
 
     def everything(self) -> list[str]:
-        """Everything visible, once."""
+        """Return sentences about everything visible, once."""
         items, fixtures = tuple(self.task.scene.item_index), tuple(self.task.scene.fixture)
         held = self.which("hold", items)
         near = [name for name in self.which("near", (*items, *fixtures)) if name not in held]

@@ -19,7 +19,7 @@ from lang_envs.envs.virtualhome.variation import Draw, Variation
 from lang_envs.envs.virtualhome.wording import Wording
 
 _MAX_HOMES_KEPT = 64
-"""Homes whose consequences are remembered, of those that resets have drawn."""
+"""Maximum number of drawn homes whose transitions are cached."""
 
 
 class _View(NamedTuple):
@@ -83,7 +83,7 @@ class VirtualHomeEnv(LangEnv[_World]):
 
     Args:
         task: Key of `lang_envs.envs.virtualhome.tasks.TASKS`.
-        nouns: Names of the things of the task: from role (`"pancake"`, `"microwave"`; `"chips"`, `"milk"`,
+        nouns: Names of the things of the task: a mapping from role (`"pancake"`, `"microwave"`; `"chips"`, `"milk"`,
             `"coffee table"`, `"TV"`, `"sofa"`) to a noun, or to several; every reset draws one of them.
         phrasing: Number of the phrasing of all sentences (0: the published phrases; position in
             `lang_envs.envs.virtualhome.wording.PHRASINGS`), or `"any"`: every reset draws one.
@@ -91,7 +91,7 @@ class VirtualHomeEnv(LangEnv[_World]):
             `lang_envs.envs.virtualhome.tasks.DISTRACTORS`, or how many every reset draws (at most 3).
         describe: `"published"`: the information of the published text only; `"full"`: every visible thing, once.
         max_steps: Time limit; reaching it truncates.
-        invalid_action_reward: Added when a text is not in the command set; that costs one step.
+        invalid_action_reward: Reward added when a text is not in the command set; that costs one step.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: List the admissible actions in an order drawn at every reset.
         tokenizer: Tokenizer of the action space.
@@ -103,7 +103,7 @@ class VirtualHomeEnv(LangEnv[_World]):
     `success`, `invalid_action`.
 
     Raises:
-        ValueError: For an unknown task, role, phrasing or distractor, or numbers out of range.
+        ValueError: If a task, role, phrasing or distractor is unknown, or a number is out of range.
     """
 
     renderer = "lang_envs.envs.virtualhome.render"
@@ -134,22 +134,22 @@ class VirtualHomeEnv(LangEnv[_World]):
 
     @property
     def home_state(self) -> HomeState:
-        """The current state, for rendering and oracles."""
+        """Current state, for rendering and oracles."""
         return self._world.state
 
     @property
     def home_task(self) -> HomeTask:
-        """The task of this episode, distractors included, for rendering and oracles."""
+        """Task of this episode, distractors included, for rendering and oracles."""
         return self._home.task
 
     @property
     def wording(self) -> Wording:
-        """The words of this episode."""
+        """Words of this episode."""
         return self._home.wording
 
     @property
     def elapsed_steps(self) -> int:
-        """Steps of this episode."""
+        """Number of steps of this episode."""
         return self._world.steps
 
     @property
@@ -159,11 +159,11 @@ class VirtualHomeEnv(LangEnv[_World]):
 
     @property
     def command_set(self) -> tuple[str, ...]:
-        """Every phrase that is executed by the rules in this episode, whether or not it is listed."""
+        """Phrases that the rules execute in this episode, whether or not they are listed."""
         return self._home.phrases
 
     def oracle_action(self) -> str:
-        """First command of a shortest way to the goal; listed commands are preferred."""
+        """Return the first command of a shortest plan to the goal; listed commands are preferred."""
         return self._home.best_phrase(self._world.state)
 
     def _restart(self, options: Mapping[str, Any]) -> None:

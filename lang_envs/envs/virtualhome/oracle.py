@@ -11,7 +11,9 @@ from lang_envs.envs.virtualhome.tasks import DISTRACTORS, TASKS, HomeTask, with_
 
 
 def best_command(task: HomeTask, state: HomeState) -> Command:
-    """First command of a shortest way to the goal; among several, listed ones first, then in the order of the set.
+    """Return the first command of a shortest plan to the goal.
+
+    Among several, listed ones come first, then the order of the set decides.
 
     All commands of the set count, because some situations have no way out by the listed ones. In a state that has
     reached the goal it is the first of the set.

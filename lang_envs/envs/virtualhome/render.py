@@ -84,7 +84,7 @@ def ansi(env: VirtualHomeEnv) -> str:
     """Draw the home as a plan of four rooms with their contents.
 
     Args:
-        env: The environment; it stays as it is.
+        env: Environment to draw; it is not changed.
 
     Returns:
         The goal, the plan, contents of the hands, the last action and its outcome, clock and return.
@@ -112,7 +112,7 @@ def rgb_array(env: VirtualHomeEnv) -> NDArray[np.uint8]:
     """Draw the home as a picture; rooms that the person does not see are veiled.
 
     Args:
-        env: The environment; it stays as it is.
+        env: Environment to draw; it is not changed.
 
     Returns:
         RGB image, shape (528, 640, 3).
@@ -156,7 +156,7 @@ def _goal(env: VirtualHomeEnv, n_letters: int | None = None) -> str:
 
 
 def _places(env: VirtualHomeEnv) -> dict[str, str]:
-    """Where every item is; those shut away are left out."""
+    """Return the place of every item; those shut away are left out."""
     task, state = env.home_task, env.home_state
     places = {name: item.place for name, item in zip(task.scene.item_index, state.items, strict=True)}
     shut = {fixture.name for fixture in task.scene.fixtures if fixture.use is Use.CONTAINER} - state.opened
@@ -181,7 +181,7 @@ def _refusal(env: VirtualHomeEnv) -> str:
 
 
 def _told(env: VirtualHomeEnv, room: str, facts: frozenset[Fact]) -> list[str]:
-    """Lines about a room: the person, furniture with its condition, things with where they lie."""
+    """Return lines about a room: the person, furniture with its condition, things with their places."""
     scene, told, lines = env.home_task.scene, [], []
     if env.home_state.room == room:
         facing = "".join(f", facing {_noun(env, role, _NOUN)}" for kind, role, *_ in facts if kind == "facing")
@@ -207,7 +207,7 @@ def _told(env: VirtualHomeEnv, room: str, facts: frozenset[Fact]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def _building() -> Image.Image:
-    """Everything that never changes."""
+    """Draw everything that never changes."""
     image = Image.new("RGB", (_WIDTH, _PLAN), COLORS["hall"])
     for name, ((left, top, right, bottom), tiles, size, _, _) in _PLANS.items():
         room = Image.new("RGB", (right - left, bottom - top))
@@ -249,7 +249,7 @@ def _draw_furniture(plan: Image.Image, env: VirtualHomeEnv) -> None:
 
 
 def _spots(env: VirtualHomeEnv) -> dict[str, _Spot]:
-    """Where the items are drawn that are neither in hand nor shut away."""
+    """Return the positions of the items that are neither in hand nor shut away."""
     spots: dict[str, _Spot] = {}
     scene = env.home_task.scene
     for name, place in _places(env).items():
@@ -270,7 +270,7 @@ def _nth(spot: str, rank: int) -> _Spot:
 
 
 def _draw_labels(plan: Image.Image, env: VirtualHomeEnv, facts: frozenset[Fact]) -> None:
-    """Names of everything that commands are about, gold where the person is near."""
+    """Draw the names of everything that commands are about, gold where the person is near."""
     labels = {role: (_noun(env, role), spot) for role, spot in _spots(env).items()}
     for fixture in env.home_task.scene.fixtures:
         name, condition = drawing.fitted(_noun(env, fixture.name), 11, 96), _condition(env, fixture)

@@ -33,8 +33,8 @@ class Item:
     """A thing that can be carried.
 
     Attributes:
-        name: Its role.
-        room: Room where it starts.
+        name: Role of the thing.
+        room: Room of the thing at the start.
         spot: Furniture under it at the start; used by drawings and the full description only.
     """
 
@@ -48,9 +48,9 @@ class Fixture:
     """A thing that stays where it is.
 
     Attributes:
-        name: Its role.
-        room: Where it stands.
-        use: Its use.
+        name: Role of the furniture.
+        room: Room of the furniture.
+        use: Use of the furniture.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Scene:
 
     @cached_property
     def item_index(self) -> dict[str, int]:
-        """Position of each item."""
+        """Position of each item by name."""
         return {item.name: position for position, item in enumerate(self.items)}
 
     @cached_property
@@ -130,12 +130,12 @@ class HomeState(NamedTuple):
     """Everything in the home but the clock.
 
     Attributes:
-        room: Where the person is.
+        room: Room of the person.
         near: Roles that the person is near.
         items: State of each item, in the order of `Scene.items`.
         opened: Containers that are open.
         lit: Switches that are on.
-        sitting: Posture.
+        sitting: Whether the person sits.
         seats_taken: Seats sat on in this episode; standing up does not remove the mark.
         facing: Whether the person faces the switch of the room (set by sitting, cleared by walking).
     """
@@ -157,7 +157,7 @@ class Rules:
         self.scene = scene
 
     def start(self) -> HomeState:
-        """In the kitchen with empty hands; everything in its place, closed and off."""
+        """Return the start: in the kitchen with empty hands; everything in its place, closed and off."""
         return HomeState(self.scene.start_room, frozenset(), tuple(ItemState(AT_START) for _ in self.scene.items))
 
     # ------------------------------------------------------------------ commands
@@ -229,7 +229,7 @@ class Rules:
     # ------------------------------------------------------------------ places
 
     def sees(self, state: HomeState, name: str) -> bool:
-        """Whether a thing is visible: in hand, or in this room and not shut away."""
+        """Return whether a thing is visible: in hand, or in this room and not shut away."""
         if name in self.scene.fixture:
             return self.scene.fixture[name].room == state.room
         place = state.items[self.scene.item_index[name]].place
@@ -241,7 +241,7 @@ class Rules:
         return holder.room == state.room and (holder.use is Use.SURFACE or place in state.opened)
 
     def perceive(self, state: HomeState) -> frozenset[Fact]:
-        """All facts about visible things."""
+        """Return all facts about visible things."""
         facts: set[Fact] = {("in", state.room)}
         for name, item in zip(self.scene.item_index, state.items, strict=True):
             if self.sees(state, name):

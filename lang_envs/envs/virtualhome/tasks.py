@@ -20,7 +20,7 @@ class HomeTask:
     """A task.
 
     Attributes:
-        name: Key in `TASKS`.
+        name: Key of the task in `TASKS`.
         scene: Content of the home.
         commands: The command set, in the order of the original's action indices; distractors' commands follow.
         feature_facts: Facts of the feature vector, in the original's order.
@@ -40,7 +40,7 @@ class HomeTask:
         return tuple(int(fact in facts) for fact in self.feature_facts)
 
     def is_reached(self, facts: frozenset[Fact]) -> bool:
-        """Whether the perceived facts fulfil the goal."""
+        """Return whether the perceived facts fulfil the goal."""
         return all(any((fact in facts) is wanted for wanted, fact in clause) for clause in self.goal)
 
 

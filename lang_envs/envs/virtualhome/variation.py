@@ -17,11 +17,11 @@ from lang_envs.envs.virtualhome.tasks import DISTRACTORS, HomeTask
 from lang_envs.envs.virtualhome.wording import PHRASINGS
 
 MAX_DISTRACTORS = 3
-"""More would make the graph of states large for the oracle; two hands are full anyway."""
+"""Maximum number of distractors: more would enlarge the oracle's graph of states, and hands are full at two anyway."""
 
 
 MAX_NOUN_LENGTH = 32
-"""Bytes of UTF-8; a command with two such nouns fits the default action space."""
+"""Maximum length of a noun in bytes of UTF-8; a command with two such nouns fits the default action space."""
 
 
 class Draw(NamedTuple):
@@ -29,7 +29,7 @@ class Draw(NamedTuple):
 
     Attributes:
         phrasing: Position in `PHRASINGS`.
-        nouns: Role and noun, for the roles that have another name.
+        nouns: Pairs of role and noun, for the roles that have another name.
         distractors: Keys of `DISTRACTORS`.
     """
 
@@ -42,14 +42,14 @@ class Variation:
     """Everything that a reset may draw.
 
     Args:
-        task: The task whose things are named.
-        nouns: From role to a noun, or to several; one of them is drawn.
+        task: Task whose things are named.
+        nouns: Mapping from role to a noun, or to several, one of which is drawn.
         phrasing: Position in `PHRASINGS`, or `"any"`.
-        distractors: Names of `DISTRACTORS`, or how many are drawn.
+        distractors: Names in `DISTRACTORS`, or their number to draw.
 
     Raises:
-        ValueError: For an unknown role, phrasing or distractor, too many of them, or nouns that mean two things.
-        TypeError: If `nouns` is no mapping.
+        ValueError: If a role, phrasing or distractor is unknown, there are too many, or a noun means two things.
+        TypeError: If `nouns` is not a mapping.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Variation:
         self.distractors = _checked_distractors(distractors)
 
     def first(self) -> Draw:
-        """Before the first reset: the first of everything, drawn from no generator."""
+        """Return the draw before the first reset: the first of everything, drawn from no generator."""
         lying = self.distractors
         if isinstance(lying, int):
             lying = tuple(DISTRACTORS)[:lying]

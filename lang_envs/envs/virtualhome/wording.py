@@ -20,7 +20,7 @@ class Phrasing(NamedTuple):
 
     Attributes:
         commands: Phrase of each verb.
-        sentences: Sentence of each thing there is to tell.
+        sentences: Sentence about each fact or thing, by key.
     """
 
     commands: Mapping[Verb, str]
@@ -141,14 +141,14 @@ class Wording:
         self.phrasing = PHRASINGS[phrasing]
 
     def the(self, role: str) -> str:
-        """Noun of a role, with its article."""
+        """Return the noun of a role, with its article."""
         return f"the {self.nouns.get(role, role)}"
 
     def say(self, key: str, roles: Sequence[str] = (), place: str = "", holder: Fixture | None = None) -> str:
         """Return a sentence.
 
         Args:
-            key: Of the sentence.
+            key: Key of the sentence.
             roles: Subjects of the sentence; the empty string if there is none.
             place: Room or furniture in it.
             holder: Furniture that things are in or on, instead of `place`.
@@ -166,7 +166,7 @@ class Wording:
         return self.phrasing.sentences[f"goal {task}"].format(**{role: self.the(role) for role in roles})
 
     def phrase(self, command: Command, holder: Fixture | None) -> str:
-        """Phrase of a command; `holder` is the furniture that something is put into or onto."""
+        """Return the phrase of a command; `holder` is the furniture that something is put into or onto."""
         return self.phrasing.commands[command.verb].format(
             target=self.the(command.target),
             destination=self.the(command.destination),

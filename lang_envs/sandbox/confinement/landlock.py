@@ -43,7 +43,7 @@ class Rule(NamedTuple):
     """Rights at and beneath one path.
 
     Attributes:
-        path: An absolute path.
+        path: Absolute path.
         access: `READ_FILE`, `READ_DIR` or both.
     """
 
@@ -92,10 +92,10 @@ def restrict(readable: Sequence[str], listable: Sequence[str] = (), *, abi: int 
         readable: Directories whose files may be read and listed, all the way down, and single files. Here and below,
             a path that does not exist is skipped.
         listable: Directories that may be listed, all the way down.
-        abi: Version to use, at most that of the kernel, None for that one.
+        abi: Version of Landlock to use, at most that of the kernel; None for the kernel's.
 
     Raises:
-        OSError: Where the kernel has no Landlock or `no_new_privs` is not set.
+        OSError: If the kernel has no Landlock or `no_new_privs` is not set.
     """
     abi = abi_version() if abi is None else abi
     ruleset = open_ruleset(plan(readable, listable), abi=abi)
@@ -110,13 +110,13 @@ def open_ruleset(rules: Iterable[Rule], *, abi: int) -> int:
 
     Args:
         rules: Rights to grant; a path that does not exist (any more) is skipped.
-        abi: Version to use, at most that of the kernel.
+        abi: Version of Landlock to use, at most that of the kernel.
 
     Returns:
         A file descriptor, for `enforce`; it may be inherited, is closed at `exec`, and takes no further rules.
 
     Raises:
-        OSError: Where the kernel has no Landlock.
+        OSError: If the kernel has no Landlock.
     """
     if abi < 1:
         raise OSError("Expected a kernel with Landlock, Linux 5.13 or later with landlock among its security modules.")
@@ -135,10 +135,10 @@ def enforce(ruleset: int, *, abi: int) -> None:
 
     Args:
         ruleset: Result of `open_ruleset`.
-        abi: The version it was opened with.
+        abi: Version of Landlock that the ruleset was opened with.
 
     Raises:
-        OSError: Where `no_new_privs` is not set, and after 16 rulesets.
+        OSError: If `no_new_privs` is not set, and after 16 rulesets.
     """
     try:
         # Refusals are frequent here: kept out of the audit log.

@@ -61,8 +61,8 @@ class Confinement:
     """Layers that a machine grants.
 
     Attributes:
-        active: The layers that were tried and hold.
-        missing: For each of the others, a sentence on the open risk and the reason.
+        active: Layers that were tried and hold.
+        missing: Sentence on the open risk and the reason, for each of the other layers.
     """
 
     active: frozenset[Layer]
@@ -80,7 +80,7 @@ class Prepared(NamedTuple):
     Attributes:
         ruleset: File descriptor of a Landlock ruleset, None without Landlock. It must be open in a child until
             `confine_early` closes it: a process with it could add rules for the children to come.
-        own_rules: The rules that each child adds for itself.
+        own_rules: Rules that each child adds for itself.
         abi: Version of Landlock, 0 without.
         layers: Layers of the system.
     """
@@ -111,7 +111,7 @@ def prepare() -> Prepared:
     The rules for a thousand library files are written once. They cannot name `/proc/self` (another folder in every
     process), so they grant `/proc`, and each child narrows that to its own with a few rules more.
 
-    Before `privileges.become`, if that is called at all: another user may not be able to look at the files.
+    Call it before `privileges.become`, if that is called at all: another user may not be able to read the files.
     """
     layers = available_layers()
     if Layer.RESOURCE_LIMITS in layers:
@@ -141,7 +141,7 @@ def confine_early(without: Collection[Layer] = (), prepared: Prepared | None = N
         The layers applied; those the system does not have are left out.
 
     Raises:
-        OSError: Where a layer that the system has cannot be applied. The process must not run any code then.
+        OSError: If a layer that the system has cannot be applied. The process must not run any code then.
     """
     prepared = prepare() if prepared is None else prepared
     layers = _chosen(without, prepared) & {Layer.NO_NEW_PRIVILEGES, Layer.LANDLOCK, Layer.CAPABILITIES}
@@ -165,7 +165,7 @@ def confine_late(
 
     Args:
         without: Layers to leave out, as for `confine_early`.
-        prepared: Result of `prepare` in the parent; None to look again.
+        prepared: Result of `prepare` in the parent; None to detect the layers here.
         memory_bytes: Address space beyond the present mappings.
         cpu_seconds: Processor time of the process since its start.
 
@@ -173,8 +173,8 @@ def confine_late(
         The layers applied; those the system does not have are left out.
 
     Raises:
-        OSError: Where a layer that the system has cannot be applied. The process must not run any code then.
-        ValueError: For a budget that is not positive.
+        OSError: If a layer that the system has cannot be applied. The process must not run any code then.
+        ValueError: If a budget is not positive.
     """
     layers = _chosen(without, prepared) & {Layer.RESOURCE_LIMITS, Layer.SECCOMP}
     if Layer.RESOURCE_LIMITS in layers:

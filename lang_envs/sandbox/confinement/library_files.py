@@ -16,7 +16,7 @@ LIBRARIES = {
     "threadpoolctl": "threadpoolctl",
     "narwhals": "narwhals",
 }
-"""The packages that confined code may import, by the name of their distribution; every other one is unreadable."""
+"""Packages that confined code may import, by the name of their distribution; every other one is unreadable."""
 
 # Bundled tables, labels included: a task may be made of one of them.
 _LABELLED_TABLES = ("datasets/data", "datasets/tests")

@@ -1,6 +1,6 @@
 """Namespaces: read-only files, a network without any interface, no other processes, queues or host name.
 
-A layer to have where it is to be had: many distributions, containers and clusters forbid user namespaces.
+A layer for systems that offer it: many distributions, containers and clusters forbid user namespaces.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def enter(*, pid: bool = True) -> frozenset[str]:
 
 
 def _granted(names: tuple[str, ...]) -> bool:
-    """Whether a process like this one may enter these, found out by one that ends at once."""
+    """Return whether a process like this one may enter these, tried in a child that ends at once."""
     try:
         child = os.fork()
     except OSError:

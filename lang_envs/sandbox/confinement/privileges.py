@@ -46,14 +46,14 @@ def system_call(number: int, *arguments: int | bytes) -> int:
     """Make a system call that the C library has no name for.
 
     Args:
-        number: The number of the call on this machine.
+        number: Number of the call on this machine.
         arguments: At most five: numbers, or buffers passed by address. Those left out are 0.
 
     Returns:
         The result of the kernel.
 
     Raises:
-        OSError: Where the kernel refused.
+        OSError: If the kernel refused.
     """
     return _checked(_libc().syscall(number, *arguments, *[0] * (5 - len(arguments))))
 
@@ -62,7 +62,7 @@ def prctl(option: int, a: int | bytes = 0, b: int | bytes = 0) -> int:
     """Call `prctl(2)`.
 
     Args:
-        option: The operation.
+        option: Number of the operation.
         a: First argument: a number, or a buffer passed by address.
         b: Second argument.
 
@@ -70,7 +70,7 @@ def prctl(option: int, a: int | bytes = 0, b: int | bytes = 0) -> int:
         The result of the kernel.
 
     Raises:
-        OSError: Where the kernel refused, and on systems without `prctl`.
+        OSError: If the kernel refused, and on systems without `prctl`.
     """
     if sys.platform != "linux":
         raise OSError(f"Expected Linux, which has prctl; got {sys.platform}.")
@@ -84,7 +84,7 @@ def unshare(flags: int) -> None:
         flags: Namespaces to leave for new ones, CLONE_NEW* bits.
 
     Raises:
-        OSError: Where the kernel refused.
+        OSError: If the kernel refused.
     """
     _checked(_libc().unshare(flags))
 
@@ -102,7 +102,7 @@ def forbid_new_privileges() -> None:
     Landlock and seccomp ask for it of everybody who is not an administrator.
 
     Raises:
-        OSError: Elsewhere than on Linux 3.5 or later.
+        OSError: On systems other than Linux 3.5 or later.
     """
     prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
@@ -133,8 +133,8 @@ def become(user: int) -> None:
         user: User id, above 0.
 
     Raises:
-        ValueError: For user id 0.
-        OSError: For a caller who may not.
+        ValueError: If the user id is not above 0.
+        OSError: If the caller lacks the right.
     """
     if user <= 0:
         raise ValueError(f"Expected user to be above 0, an id without privileges; got {user}.")
@@ -151,7 +151,7 @@ def drop_capabilities() -> None:
     User id 0 stays the owner of its files: Landlock and seccomp stop root's access as an owner.
 
     Raises:
-        OSError: Where the kernel refuses to take a capability away.
+        OSError: If the kernel refuses to take a capability away.
     """
     if sys.platform != "linux" or not any(_capabilities()):
         return
@@ -186,7 +186,7 @@ def close_other_files(keep: Collection[int]) -> None:
     """Close every file descriptor of this process but those in `keep`.
 
     Args:
-        keep: Descriptors that stay open; name 0, 1 and 2 too if they shall.
+        keep: Descriptors that stay open; include 0, 1 and 2 if they shall.
     """
     try:
         # A list, not a range: the limit on descriptors may be a billion, and may have been lowered below one in use.

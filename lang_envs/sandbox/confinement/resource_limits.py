@@ -19,8 +19,8 @@ def limit_resources(*, memory_bytes: int, cpu_seconds: int) -> None:
         cpu_seconds: Processor time of the process since its start. SIGXCPU comes at its end, SIGKILL a second later.
 
     Raises:
-        ValueError: For a budget that is not positive.
-        OSError: Where the system refuses a limit.
+        ValueError: If a budget is not positive.
+        OSError: If the system refuses a limit.
     """
     import resource
 

@@ -61,7 +61,7 @@ _SIGKILL = 9
 _FIRST_REALTIME_SIGNAL = 32  # they queue up, and all processes of a user share the room
 
 _FIRST_YOUNG = 450
-"""From here on (set_mempolicy_home_node) a call is too young for a C library to rely on: as if the kernel were old."""
+"""First call number (set_mempolicy_home_node) that no C library relies on yet: answered as by an old kernel."""
 
 _Program = list[tuple[int, int, int, int]]  # code, jump if true, jump if false, constant
 
@@ -70,8 +70,8 @@ class Architecture(NamedTuple):
     """Facts of a kind of machine for the filter.
 
     Attributes:
-        audit: Its AUDIT_ARCH number.
-        column: Its column in the table of system calls.
+        audit: AUDIT_ARCH number of the machine.
+        column: Column of the machine in the table of system calls.
     """
 
     audit: int
@@ -120,7 +120,7 @@ _IOCTL = (16, 29)
 
 
 def supported() -> bool:
-    """Whether this machine is one the filter is written for, and its kernel takes filters."""
+    """Return whether the filter is written for this machine, and its kernel takes filters."""
     if sys.platform != "linux" or platform.machine() not in _ARCHITECTURES or struct.calcsize("P") != 8:
         return False
     try:
@@ -134,10 +134,10 @@ def install(pid: int | None = None) -> None:
     """Filter the system calls of the calling thread and of all that it starts, for good.
 
     Args:
-        pid: The process's own id as it sees itself, None to ask; the one process that may be named.
+        pid: Id of the process as it sees itself, the only one that calls may name; None to ask the system.
 
     Raises:
-        OSError: Where the machine or kernel has no such filter, or `no_new_privs` is not set.
+        OSError: If the machine or kernel has no such filter, or `no_new_privs` is not set.
     """
     machine = platform.machine()
     if sys.platform != "linux" or machine not in _ARCHITECTURES:
@@ -158,13 +158,13 @@ def program(architecture: str, pid: int) -> bytes:
 
     Args:
         architecture: `"x86_64"` or `"aarch64"`.
-        pid: The process itself, the only one that calls may name, above 0.
+        pid: Id of the process itself, the only one that calls may name, above 0.
 
     Returns:
         Little-endian `struct sock_filter` records.
 
     Raises:
-        ValueError: For another architecture, or a process id that is none.
+        ValueError: If the architecture or process id is unknown.
     """
     if architecture not in _ARCHITECTURES:
         raise ValueError(f"Expected architecture to be one of {list(_ARCHITECTURES)}; got {architecture!r}.")
@@ -271,7 +271,10 @@ def _conditions() -> dict[str, _Program]:
 
 
 def _argument(index: int) -> int:
-    """Offset of the low half of an argument. The high half of one that the kernel takes as an `int` has no effect."""
+    """Return the offset of the low half of an argument.
+
+    The high half of one that the kernel takes as an `int` has no effect.
+    """
     return _ARGUMENTS + 8 * index
 
 

@@ -26,17 +26,17 @@ from poad_sb3.pocket.coding.tables import invented_table, known_tables
 from poad_sb3.pocket.corpus import Example
 
 _N_INVENTED, _KNOWN = 400, 0.4
-"""Invented tables, and the share of prompts about registered ones."""
+"""Number of invented tables, and share of prompts about registered ones."""
 _SPOILED = 0.25
 """Share of bodies with a mistake."""
 _MENDED, _AGAIN = 0.75, 0.1
-"""After a failure: the share of bodies without their mistake, and of those with another one instead."""
+"""Share of bodies without their mistake after a failure, and share of those with another one instead."""
 _SCORINGS = ("roc_auc",) * 8 + ("accuracy", "balanced_accuracy")
 _MOST_SCORE, _LEAST_SCORE = 1.0, 0.3
 
 
 class _InProcess(Sandbox):
-    """Runs code in this very process: for code that the grammar wrote, and for no other."""
+    """Sandbox that runs code in this very process: only for code that the grammar wrote."""
 
     def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
         """See `Sandbox.run`."""
@@ -58,11 +58,11 @@ def _evaluator(table: Dataset) -> Evaluator:
 
 
 def coding_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
-    """Prompts with bodies: a third of them first attempts, the others after remarks.
+    """Yield prompts with bodies: a third of them first attempts, the others after remarks.
 
     Args:
-        n_lines: How many to yield.
-        rng: Source of everything.
+        n_lines: Number of lines to yield.
+        rng: Random generator.
     """
     known, invented = known_tables(rng), [invented_table(rng) for _ in range(_N_INVENTED)]
     for _ in range(n_lines):
@@ -71,7 +71,7 @@ def coding_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
 
 
 def bare_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
-    """Bodies without prompts: the model learns their form from them in a fraction of the tokens."""
+    """Yield bodies without prompts: the model learns their form from them in a fraction of the tokens."""
     for _ in range(n_lines):
         yield Example("", _body(rng))
 
@@ -112,7 +112,7 @@ def _after_failure(table: Dataset, attempts: int, rng: np.random.Generator) -> t
 
 
 def _failed(table: Dataset, rng: np.random.Generator) -> tuple[str, Evaluation]:
-    """Return a sound body, and the failure of one that has a mistake more."""
+    """Return a sound body, and the failure of the same body with one more mistake."""
     while True:
         body = random_code(rng)
         evaluation = evaluated(spoilt(body, rng).code, table)
@@ -121,7 +121,7 @@ def _failed(table: Dataset, rng: np.random.Generator) -> tuple[str, Evaluation]:
 
 
 def _after_success(table: Dataset, attempts: int, rng: np.random.Generator) -> tuple[list[Remark], str]:
-    """Prompt after a successful attempt: random score, different program."""
+    """Return a prompt after a successful attempt: random score, different program."""
     score = rng.uniform(_LEAST_SCORE, _MOST_SCORE)
     return [Remark(int(rng.integers(1, attempts)), random_code(rng), f"it ran, with a score of {score:.4f}.")], _body(
         rng
@@ -129,7 +129,7 @@ def _after_success(table: Dataset, attempts: int, rng: np.random.Generator) -> t
 
 
 def _after_loss(table: Dataset, attempts: int, rng: np.random.Generator) -> tuple[list[Remark], str]:
-    """Failures that no code of the grammar has, and several remarks at once."""
+    """Return a prompt after failures that no code of the grammar has, or after several remarks at once."""
     if rng.random() < 0.3:
         first, body = _after_failure(table, attempts, rng)
         second, body = _after_failure(table, attempts, rng)

@@ -57,7 +57,7 @@ def columns(rng: np.random.Generator) -> str:
 
 
 def new_columns(rng: np.random.Generator) -> str:
-    """One or more columns made of those of `x`, as an array of two dimensions."""
+    """Return one or more columns made of those of `x`, as an array of two dimensions."""
     chance = rng.random()
     if chance < 0.2:
         return elementwise(rng)

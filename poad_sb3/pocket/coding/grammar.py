@@ -26,7 +26,7 @@ WORD = (
 """Pattern of texts that may become one token: a whole name, a number, a run of signs, a line's end with its
 indentation; and several words of prose (code has none), since the environment's texts recur."""
 _LONGEST = 112
-"""Words of a body; with names that take two tokens and the end token it stays within 128."""
+"""Maximum number of words of a body; with names that take two tokens and the end token it stays within 128."""
 _WEAK, _NONNEGATIVE, _ENSEMBLE, _WRAPPED = 0.35, 0.06, 0.12, 0.1
 """Shares of weak models, of those that want numbers of at least 0, of groups of models and of models in a model."""
 _MODEL_NAMES = ("model", "model", "model", "clf", "classifier", "pipe", "estimator", "m")
@@ -175,7 +175,7 @@ class _Draft:
         return [f"{transformer}({name})"]
 
     def _parallel(self) -> list[str]:
-        """Several steps side by side."""
+        """Return a step that runs several steps side by side."""
         chance = self._rng.random()
         first, second = self._call(FULL_SCALERS), self._call(FULL_REDUCERS)
         if chance < 0.3:

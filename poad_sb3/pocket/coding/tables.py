@@ -35,7 +35,7 @@ _KINDS = _words("species kind grade owner origin colour group season region qual
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _FORMS = ("the {0} table", "the {1} {0} table", "the table of {0}s", "{1} {0} data", "the {0} and {2} records")
 _LEAST_ROWS, _MOST_ROWS = 60, 600
-"""Of an invented table: code is run on it."""
+"""Range of the number of rows of an invented table: code is run on it."""
 
 
 def known_tables(rng: np.random.Generator) -> list[Dataset]:
