@@ -240,7 +240,7 @@ def checkpoint(
 def untrained(
     model: str = "pocket",
     *,
-    acting: str = "trie",
+    action_sampling: str = "trie",
     deterministic: bool = False,
     prompt: Any = "auto",
     dtype: str = "float32",
@@ -252,8 +252,8 @@ def untrained(
 
     Args:
         model: `"pocket"`, `"pocket-char"`, `"pocket-coder"`, a folder, or an id of the Hugging Face hub.
-        acting: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.distributions.ActionSampling`. Where actions are not
-            listed, the model always writes freely.
+        action_sampling: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.distributions.ActionSampling`. Where
+            actions are not listed, the model always writes freely.
         deterministic: Whether to choose the most probable action instead of sampling.
         prompt: See `LLMPolicy`.
         dtype: See `LLMPolicy`.
@@ -263,11 +263,11 @@ def untrained(
 
     Raises:
         PoadError: If the model cannot be loaded.
-        ValueError: If `acting` is unknown.
+        ValueError: If `action_sampling` is unknown.
     """
     model = model or "pocket"
     of_model = {"model": model, "revision": revision, "dtype": dtype, "quantization": quantization, "prompt": prompt}
-    policy, settings = _fresh(device, acting, of_model)
+    policy, settings = _fresh(device, action_sampling, of_model)
     writer = _writer(policy)
     return PolicyAgent(f"untrained:{model}", policy, settings, deterministic=deterministic, writer=writer)
 
@@ -275,7 +275,7 @@ def untrained(
 def zero_shot(
     model: str,
     *,
-    acting: str = "candidates",
+    action_sampling: str = "candidates",
     normalization: str = "token",
     deterministic: bool = True,
     temperature: float = 1.0,
@@ -294,8 +294,8 @@ def zero_shot(
 
     Args:
         model: `"pocket"`, a folder, or an id of the Hugging Face hub.
-        acting: Action distribution where actions are listed: `"candidates"` ranks them whole, `"trie"` chooses among
-            them token by token, `"free"` writes.
+        action_sampling: Action distribution where actions are listed: `"candidates"` ranks them whole, `"trie"`
+            chooses among them token by token, `"free"` writes.
         normalization: Divisor of log-probabilities with `"candidates"`: `"token"` or `"word"` (number of tokens or of
             words), `"sum"` (1: not normalized by length).
         deterministic: Whether to choose the most probable action, or tokens, instead of sampling.
@@ -312,20 +312,22 @@ def zero_shot(
         device: Torch device, or `"auto"`.
 
     Raises:
-        AgentError: If there is no model, or `acting` is unknown.
+        AgentError: If there is no model, or `action_sampling` is unknown.
         PoadError: If the model cannot be loaded.
     """
     if not model:
         raise AgentError("Expected a model; got none. Fix: hf:FOLDER or hf:ID, such as hf:Qwen/Qwen2.5-0.5B-Instruct.")
-    if acting not in _ZERO_SHOT:
-        raise AgentError(f"Expected acting to be one of {list(_ZERO_SHOT)}; got {acting!r}.")
+    if action_sampling not in _ZERO_SHOT:
+        raise AgentError(f"Expected action_sampling to be one of {list(_ZERO_SHOT)}; got {action_sampling!r}.")
     if deterministic and (temperature, top_k, top_p) != (1.0, 0, 1.0):
         raise AgentError(
             "Expected deterministic=false with temperature, top_k or top_p, which are about samples; got true. "
             "Fix: --agent-set deterministic=false, or leave them out."
         )
-    if normalization != "token" and acting != "candidates":
-        raise AgentError(f"Expected acting='candidates' with normalization; got {acting!r}. Fix: leave one out.")
+    if normalization != "token" and action_sampling != "candidates":
+        raise AgentError(
+            f"Expected action_sampling='candidates' with normalization; got {action_sampling!r}. Fix: leave one out."
+        )
     stop = (stop,) if isinstance(stop, str) else tuple(stop)
     of_model: dict[str, Any] = {
         "model": model,
@@ -341,23 +343,23 @@ def zero_shot(
         "top_p": top_p,
         "stop": stop,
     }
-    policy, settings = _fresh(device, acting, of_model)
+    policy, settings = _fresh(device, action_sampling, of_model)
     writer = _writer(
         policy, max_new_tokens=max_new_tokens, stop=stop, temperature=temperature, top_k=top_k, top_p=top_p
     )
-    ranks = acting != "free"
+    ranks = action_sampling != "free"
     return ZeroShotAgent(f"hf:{model}", policy, settings, writer=writer, ranks=ranks, deterministic=deterministic)
 
 
-def _fresh(device: str, acting: str, of_model: dict[str, Any]) -> tuple[LLMPolicy, dict[str, JSON]]:
+def _fresh(device: str, action_sampling: str, of_model: dict[str, Any]) -> tuple[LLMPolicy, dict[str, JSON]]:
     """Return an untrained policy and its settings; actions are texts, so its spaces belong to no environment."""
     from stable_baselines3.common.utils import get_device
 
     from poad_sb3 import LLMPolicy
 
     place, spaces = get_device(device), (admissible_space(TextSpace(1)), TokenSequence())
-    policy = LLMPolicy(*spaces, lambda _: 0.0, device=place, action_sampling=acting, **of_model).to(place)
-    return policy, {**of_model, "acting": acting, "fingerprint": policy.lm.fingerprint}
+    policy = LLMPolicy(*spaces, lambda _: 0.0, device=place, action_sampling=action_sampling, **of_model).to(place)
+    return policy, {**of_model, "action_sampling": action_sampling, "fingerprint": policy.lm.fingerprint}
 
 
 def _writer(policy: LLMPolicy, **sampling: Any) -> ActionDistribution:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from benchmarks.agents.base import JSON, Agent, AgentError, Decision
-from benchmarks.agents.texts import TextAgent, require_text_alone, shown, understood
+from benchmarks.agents.texts import TextAgent, parse_action, require_text_alone, shown
 from lang_envs import LangEnv
 
 INSTRUCTIONS = """\
@@ -80,7 +80,7 @@ class ReactAgent(Agent):
         asked = shown(observation, actions if self._inner.show_actions else None, _ASKED)
         reply = self._inner.reply(f"{self._instructions}\n\n{self._with_history(f'Observation: {asked}')}")
         thought, said = _parsed(reply.text)
-        action = understood(said if actions is None else said.strip(), actions)
+        action = parse_action(said if actions is None else said.strip(), actions)
         self._now = Step(observation, thought, action)
         note = "\n".join(part for part in (thought, reply.note) if part)
         return Decision(action, reply.usage, note=note)

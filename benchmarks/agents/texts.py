@@ -50,7 +50,7 @@ class TextAgent(Agent):
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         """See `Agent.act`."""
         actions = info["admissible_actions"]
-        return decided(self.reply(shown(observation, actions if self.show_actions else None)), actions)
+        return parse_reply(self.reply(shown(observation, actions if self.show_actions else None)), actions)
 
 
 def require_text_alone(inner: TextAgent) -> None:
@@ -73,14 +73,14 @@ def shown(observation: str, actions: Sequence[str] | None, asked: str = _ASKED) 
     return "\n".join([observation, "", asked, *(f"- {action}" for action in actions)])
 
 
-def decided(reply: Reply, actions: Sequence[str] | None) -> Decision:
+def parse_reply(reply: Reply, actions: Sequence[str] | None) -> Decision:
     """Match a reply to an action; keep the reply as a note where it has other words."""
-    text = understood(reply.text, actions)
+    text = parse_action(reply.text, actions)
     notes = [*([reply.text] if text != reply.text else []), *([reply.note] if reply.note else [])]
     return Decision(text, reply.usage, note="\n".join(notes))
 
 
-def understood(text: str, actions: Sequence[str] | None) -> str:
+def parse_action(text: str, actions: Sequence[str] | None) -> str:
     """Match a text to an admissible action.
 
     The action itself; else the one action that is the same but for case, spaces, quotation marks, a fence, a bullet,

@@ -89,7 +89,7 @@ def admissible_observation(text: str, actions: Sequence[str] | None, context: st
     return {"text": str(text), "admissible_actions": json.dumps(listed, ensure_ascii=False), **packed}
 
 
-def spoken(space: Any, action: Any) -> str:
+def text_of_action(space: Any, action: Any) -> str:
     """Return the text of an action; an action that the space could not hold has none."""
     text: str | None = space.decode_finished(action)
     return "(too long)" if text is None else text
@@ -166,7 +166,7 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
         """Make one step of the wrapped environment."""
         text, reward, terminated, truncated, info = self.env.step(action)
         if self.episode_context.n_steps:
-            self.episode_context = self.episode_context.after(spoken(self.env.action_space, action), text)
+            self.episode_context = self.episode_context.after(text_of_action(self.env.action_space, action), text)
         mark_success(info)
         return self._observation(text, info), reward, terminated, truncated, info
 

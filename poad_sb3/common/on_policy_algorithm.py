@@ -29,7 +29,7 @@ from poad_sb3.common.pipelined_rollout import PipelinedRollout
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.ppo_update import Clips, update
 from poad_sb3.common.save_util import Target
-from poad_sb3.common.schedules import schedule_of, warn_if_nothing_is_learned
+from poad_sb3.common.schedules import schedule_of, warn_of_zero_rate
 from poad_sb3.common.timing import Stopwatch
 from poad_sb3.credit.estimators import Estimator
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
@@ -576,7 +576,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.policy.set_training_mode(False)
         self._update_learning_rate([self.policy.optimizer])
         if not self._n_updates:
-            warn_if_nothing_is_learned(self.learning_rate, rate)
+            warn_of_zero_rate(self.learning_rate, rate)
         if self.policy.critic_optimizer is not None:
             for group in self.policy.critic_optimizer.param_groups:
                 group["lr"] = critic_rate

@@ -30,7 +30,7 @@ def schedule_of(name: str, rate: object) -> Schedule:
     return FloatSchedule(rate if callable(rate) else float(rate))  # type: ignore[arg-type]  # checked above
 
 
-def warn_if_nothing_is_learned(rate: object, now: float) -> None:
+def warn_of_zero_rate(rate: object, now: float) -> None:
     """Warn of a first update that is the last as well, where a falling rate is 0.
 
     Args:

@@ -183,7 +183,7 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
             base, report = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, **options, **both)
             tokenizer = AutoTokenizer.from_pretrained(where, **both)
     except Exception as error:  # of transformers, its file formats, the hub's client, httpx2, hf_xet
-        said = said_by(error)
+        said = error_line(error)
         raise ModelError(
             "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
             f"{source.model!r}{at_revision(source.revision)}, which could not be loaded ({said}). "
@@ -230,12 +230,12 @@ def pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
     return pinned, pinned.resolved
 
 
-def said_by(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Format an error in one line, with its cause where transformers only guesses."""
     line = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
     # A broken download is a folder without weights to it.
     behind = error.__cause__ if type(error) is OSError else None
-    return line if behind is None else f"{line}, after {said_by(behind)}"
+    return line if behind is None else f"{line}, after {error_line(behind)}"
 
 
 def at_revision(revision: str | None) -> str:

@@ -109,7 +109,7 @@ def _outline(source: loading.ModelSource) -> tuple[Any, Any]:
         raise ModelError(
             "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
             f"{source.model!r}{loading.at_revision(source.revision)}, whose config or tokenizer could not be loaded "
-            f"({loading.said_by(error)}). Fix: {loading.FIX_FILES}."
+            f"({loading.error_line(error)}). Fix: {loading.FIX_FILES}."
         ) from error
     loading.require_end_token(tokenizer, source)
     if quantization is not None:

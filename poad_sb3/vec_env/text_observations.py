@@ -22,7 +22,7 @@ from lang_envs.wrappers.admissible import (
     admissible_observation,
     admissible_space,
     mark_success,
-    spoken,
+    text_of_action,
 )
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.prompts import Context, PastStep, Question
@@ -269,7 +269,8 @@ class VecAdmissibleObservation(VecEnvWrapper):
 
     def step_async(self, actions: NDArray[np.int64]) -> None:
         """Begin a step, and keep its actions as text for the history."""
-        self._said = [spoken(self.action_space, action) for action in actions] if self.contexts[0].n_steps else []
+        keeps = self.contexts[0].n_steps > 0
+        self._said = [text_of_action(self.action_space, action) for action in actions] if keeps else []
         super().step_async(actions)
 
     def step_wait(self) -> VecEnvStepReturn:

@@ -39,21 +39,21 @@ class _Teller:
         self.facts = facts
         self.say = wording.say
 
-    def which(self, kind: str, names: tuple[str, ...]) -> list[str]:
+    def perceived(self, kind: str, names: tuple[str, ...]) -> list[str]:
         """Return the names with a perceived fact `(kind, name)`."""
         return [name for name in names if (kind, name) in self.facts]
 
     def hands(self, names: tuple[str, ...]) -> list[str]:
         """Return a sentence on the names in hand; an empty text if it holds none of them."""
-        held = self.which("hold", names)
+        held = self.perceived("hold", names)
         if held:
             return [self.say("hold", held)]
-        return [] if self.which("hold", self.task.distractors) else [self.say("empty")]
+        return [] if self.perceived("hold", self.task.distractors) else [self.say("empty")]
 
     def distractors(self) -> list[str]:
         """Describe the percepts of things that the task does not need."""
         names = self.task.distractors
-        held, seen, near = (self.which(kind, names) for kind in ("hold", "see", "near"))
+        held, seen, near = (self.perceived(kind, names) for kind in ("hold", "see", "near"))
         lying, near = [name for name in seen if name not in held], [name for name in near if name not in held]
         told = (("also", lying), ("near", near), ("hold", held))
         return [self.say(key, things) for key, things in told if things]
@@ -61,8 +61,8 @@ class _Teller:
     def everything(self) -> list[str]:
         """Return sentences about everything visible, once."""
         items, fixtures = tuple(self.task.scene.item_index), tuple(self.task.scene.fixture)
-        held = self.which("hold", items)
-        near = [name for name in self.which("near", (*items, *fixtures)) if name not in held]
+        held = self.perceived("hold", items)
+        near = [name for name in self.perceived("near", (*items, *fixtures)) if name not in held]
         sentences = self.hands(items)
         for item in self.task.scene.items:
             if ("at", item.name, AT_START) in self.facts:
@@ -121,11 +121,11 @@ def _entertainment(teller: _Teller) -> list[str]:
 
 
 def _in_kitchen(teller: _Teller) -> list[str]:
-    say, seen, held = teller.say, teller.which("see", _ITEMS), teller.which("hold", _ITEMS)
+    say, seen, held = teller.say, teller.perceived("see", _ITEMS), teller.perceived("hold", _ITEMS)
     if not seen:
         return [say("idle")]
     free = [name for name in seen if name not in held]
-    near = [name for name in teller.which("near", _ITEMS) if name in free]
+    near = [name for name in teller.perceived("near", _ITEMS) if name in free]
     sentences = [say("notice", seen)]
     if free:
         sentences.append(say("reach", near) if near else say("far", free))
@@ -135,8 +135,8 @@ def _in_kitchen(teller: _Teller) -> list[str]:
 
 
 def _in_living_room(teller: _Teller) -> list[str]:
-    say, held = teller.say, teller.which("hold", _ITEMS)
-    near = teller.which("near", _FURNITURE)
+    say, held = teller.say, teller.perceived("hold", _ITEMS)
+    near = teller.perceived("near", _FURNITURE)
     if not near:
         return [say("far", _FURNITURE), *teller.hands(_ITEMS)]
     shared = [name for name in _ITEMS if len(held) == 1 and ("at", name, "coffee table") in teller.facts]

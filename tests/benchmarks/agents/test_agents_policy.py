@@ -150,11 +150,11 @@ def test_candidates_are_ranked_by_their_log_probabilities(normalization: str, di
 
 
 def test_a_model_that_writes_freely_is_understood_and_counted() -> None:
-    agent = make_agent("hf:pocket", device="cpu", acting="free", max_new_tokens=6)
+    agent = make_agent("hf:pocket", device="cpu", action_sampling="free", max_new_tokens=6)
     (step,) = play(SALAD, agent, most=1)
     assert 0 < step.decision.usage.completion_tokens <= 6
     sampled = make_agent(
-        "hf:pocket", device="cpu", acting="free", max_new_tokens=6, deterministic=False, temperature=9.0
+        "hf:pocket", device="cpu", action_sampling="free", max_new_tokens=6, deterministic=False, temperature=9.0
     )
     said = [texts(play(SALAD, sampled, seed=seed, most=2)) for seed in (0, 1, 0)]
     assert said[0] == said[2] != said[1]
@@ -177,8 +177,8 @@ def test_a_chat_model_is_asked_in_its_own_template(tmp_path: Path) -> None:
 
 
 def test_zero_shot_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(AgentError, match=r"acting to be one of .*; got 'best'"):
-        make_agent("hf:pocket", acting="best")
+    with pytest.raises(AgentError, match=r"action_sampling to be one of .*; got 'best'"):
+        make_agent("hf:pocket", action_sampling="best")
     with pytest.raises(AgentError, match="Expected deterministic=false with temperature"):
         make_agent("hf:pocket", temperature=0.7)
     with pytest.raises(ValueError, match="candidate_normalization to be one of"):

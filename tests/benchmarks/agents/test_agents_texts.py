@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.agents.texts import Reply, decided, shown, understood
+from benchmarks.agents.texts import Reply, parse_action, parse_reply, shown
 
 ACTIONS = ["pick up the tomato", "walk to the kitchen.", "stay"]
 
@@ -24,27 +24,27 @@ ACTIONS = ["pick up the tomato", "walk to the kitchen.", "stay"]
     ],
 )
 def test_other_ways_to_write_an_action_mean_it(answer: str) -> None:
-    assert understood(answer, ACTIONS) == "pick up the tomato"
+    assert parse_action(answer, ACTIONS) == "pick up the tomato"
 
 
 @pytest.mark.parametrize("answer", ["I pick up the tomato", "pick up the tomato, then stay", "1", "", "tomato"])
 def test_other_words_stay_as_they_are(answer: str) -> None:
-    assert understood(answer, ACTIONS) == answer
+    assert parse_action(answer, ACTIONS) == answer
 
 
 def test_actions_that_differ_in_nothing_but_case_are_not_guessed() -> None:
-    assert understood("GO.", ["go", "Go"]) == "GO."
-    assert understood("Go", ["go", "Go"]) == "Go"
+    assert parse_action("GO.", ["go", "Go"]) == "GO."
+    assert parse_action("Go", ["go", "Go"]) == "Go"
 
 
 def test_where_any_text_is_an_action_it_stays_as_it_is() -> None:
-    assert understood(" `x`. ", None) == " `x`. "
+    assert parse_action(" `x`. ", None) == " `x`. "
     assert shown("look", None) == "look"
 
 
 def test_an_answer_in_other_words_is_noted() -> None:
-    assert decided(Reply("stay"), ACTIONS).note == ""
-    decision = decided(Reply("Stay!", note="cut"), ACTIONS)
+    assert parse_reply(Reply("stay"), ACTIONS).note == ""
+    decision = parse_reply(Reply("Stay!", note="cut"), ACTIONS)
     assert decision.text == "stay"
     assert decision.note == "Stay!\ncut"
 
