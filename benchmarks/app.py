@@ -159,7 +159,7 @@ def run(
             if where is not Workers.THREADS or workers == 1:
                 raise
             progress.stop()
-            typer.echo("benchmarks: interrupted. What was written is kept; the same command goes on.", err=True)
+            typer.echo("benchmarks: interrupted. What was written is kept; the same command resumes.", err=True)
             os._exit(130)  # a thread cannot be ended, and the interpreter would wait for its agent
     console().print(overview_table(load([path]), console().width))
     _say(f"{path}: {done.played} episodes played in {done.seconds:.1f} s, {done.found} were there.")

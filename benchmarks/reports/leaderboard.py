@@ -66,7 +66,7 @@ def _check(cell: Cell) -> None:
     if not cell.is_complete:
         raise ResultFileError(
             f"Expected {cell.expected} episodes of {cell.agent} on {cell.env}; got {len(cell.episodes)}. "
-            "Fix: give the command of the run again, it goes on."
+            "Fix: give the command of the run again; it resumes."
         )
     settings = dict(cell.header["env_settings"])
     if settings:

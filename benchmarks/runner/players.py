@@ -118,7 +118,7 @@ class Player:
             whole = "" if isinstance(error, AgentError) else "".join(traceback.format_exception(error))
             raise AgentFailedError(
                 f"Expected {job} to be played to its end; got {type(error).__name__}: {str(error).rstrip('.')}. "
-                "Fix: correct the cause. The episodes before it are kept, and the same command goes on.",
+                "Fix: correct the cause. The episodes before it are kept, and the same command resumes.",
                 whole,
             ) from None
         raise BenchmarkError(
@@ -202,7 +202,7 @@ def play_all(
     except BrokenExecutor as error:
         raise AgentFailedError(
             "Expected the worker processes to live; one of them was ended from outside or ended itself, perhaps for "
-            "want of memory. Fix: fewer --workers. What was written is kept, and the same command goes on."
+            "want of memory. Fix: fewer --workers. What was written is kept, and the same command resumes."
         ) from error
     except KeyboardInterrupt:  # an agent may never answer, and its episode is not kept
         waits = False

@@ -151,7 +151,7 @@ def _work(study: AnyStudy, options: Options, pieces: Pieces, workers: int, budge
 
         seconds = None if budget is None else 60 * budget
         done = work(listed, pieces, describe_machine(), n_workers=workers, seconds=seconds, watch=watch)
-    more = "" if done.in_time else " Time is up; the same command goes on."
+    more = "" if done.in_time else " Time is up; the same command resumes."
     console().print(f"{study.name}: {done.n_done} runs done.{more}", highlight=False)
 
 

@@ -274,7 +274,7 @@ def _reported(codes: list[int]) -> Iterator[None]:
         typer.echo(f"lang-envs: {error}", err=True)
         codes.append(error.exit_code if isinstance(error, DataError) else 1)
     except KeyboardInterrupt:
-        fail("stopped; the next fetch goes on from here.")
+        fail("stopped; the next fetch resumes here.")
 
 
 def _leave(codes: Sequence[int]) -> None:

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class DataError(LangEnvsError):
-    """A table cannot be had."""
+    """A table is not available."""
 
     exit_code: ClassVar[int] = 1
 

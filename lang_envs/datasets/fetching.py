@@ -376,12 +376,12 @@ def _explained(wanted: Manifest, timeout: float) -> Iterator[None]:
         why = without_secrets(printable(" ".join(str(reason or error).split())))[:_MAX_TEXT]
         if isinstance(error, requests.Timeout) or isinstance(wrapped, urllib3.exceptions.ReadTimeoutError):
             raise errors.TimedOutError(
-                f"Expected {table} from {service}; it said nothing for {timeout:g} s. Fix: fetch again, which goes on "
+                f"Expected {table} from {service}; it sent no data for {timeout:g} s. Fix: fetch again, which resumes "
                 f"where this stopped, or with a longer --timeout."
             ) from None
         if isinstance(wrapped, urllib3.exceptions.ProtocolError):
             raise errors.InterruptedFetchError(
-                f"Expected {table} from {service}; the connection broke off ({why}). Fix: fetch again, which goes on "
+                f"Expected {table} from {service}; the connection broke off ({why}). Fix: fetch again, which resumes "
                 f"where this stopped."
             ) from None
         raise errors.OfflineError(

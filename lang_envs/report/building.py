@@ -54,7 +54,7 @@ def run_of(results: Results, path: Path) -> Run:
     missing = (
         ""
         if header.get("training") or len(results.episodes) == expected
-        else (f"{len(results.episodes)} of {expected} episodes are in {path.name}; the command of the run goes on.")
+        else (f"{len(results.episodes)} of {expected} episodes are in {path.name}; the command of the run resumes.")
     )
     return Run(without_private(header["agent"]["name"]), facts, files, missing)
 

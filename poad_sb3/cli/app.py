@@ -19,7 +19,7 @@ from poad_sb3.presets import ALGORITHMS
 
 app = typer.Typer(
     name="poad",
-    help="Train language-model agents, take trainings up again, evaluate and export them.",
+    help="Train, resume, evaluate and export language-model agents.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -89,13 +89,13 @@ def train(
             metavar="RUN_OR_ZIP", help="Start from the adapter and the critic of this checkpoint of any method."
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run in the folder stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
     wandb: Annotated[str | None, typer.Option(metavar="PROJECT", help="Log to Weights & Biases too.")] = None,
     n_procs: Annotated[
         int, typer.Option(min=1, help="Processes that share the passes of the model; the result is the same.")
     ] = 1,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what memory the training would need, and write nothing.")
+        bool, typer.Option("--dry-run", help="Estimate the memory of the training, and write nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: the figures as JSON.")] = False,
 ) -> None:

@@ -53,7 +53,7 @@ def launch_ranks(n_procs: int, request: Request, out: Path | None, *, resume: bo
                     f"{error} It was the {failures}th loss without progress. Fix: fewer ranks, or more memory.",
                     LOST_RANK,
                 )
-            typer.echo(f"poad: {error} Going on from step {reached}.", err=True)
+            typer.echo(f"poad: {error} Resuming from step {reached}.", err=True)
             if "--resume" not in arguments:
                 arguments = [*arguments, "--resume"]
             continue

@@ -173,7 +173,7 @@ class Request:
             *differences(config.env_kwargs, self.env_kwargs, "--env-set "),
         ]
         if found:
-            fail(f"A run goes on with its own settings: {'; '.join(found)}. Fix: leave that out, or use another --out.")
+            fail(f"A run keeps its settings: {'; '.join(found)}. Fix: leave that out, or use another --out.")
 
 
 def _make_absolute(given: dict[str, Any]) -> None:

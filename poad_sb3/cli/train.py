@@ -379,7 +379,7 @@ def _left_over(folder: RunFolder) -> str:
     if not folder.latest.exists():
         return "There is no checkpoint yet; the same command with --resume starts over."
     steps = read_header(folder.latest)["num_timesteps"]
-    return f"{folder.latest} holds step {steps}; the same command with --resume goes on from there."
+    return f"{folder.latest} holds step {steps}; the same command with --resume continues from there."
 
 
 def _note_error(folder: RunFolder) -> None:

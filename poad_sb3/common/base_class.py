@@ -294,9 +294,9 @@ class LanguageModelAlgorithm(BaseAlgorithm):
                 self._last_obs = None
                 if not reset_num_timesteps:
                     warnings.warn(
-                        "The environments could not be put back where the checkpoint left them; training goes on from "
-                        "a reset (exact_resume=False). Fix: pass the same kind and number of environments, and give "
-                        "them get_state() and set_state() if they have none.",
+                        "The environments could not be put back where the checkpoint left them; training continues "
+                        "from a reset (exact_resume=False). Fix: pass the same kind and number of environments, and "
+                        "give them get_state() and set_state() if they have none.",
                         stacklevel=3,
                     )
             checkpoints.restore_rng(resume["rng"])

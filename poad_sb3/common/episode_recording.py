@@ -132,7 +132,7 @@ class EpisodeRecordingCallback(BaseCallback):
         self._is_on = False
         why = " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(".")
         warnings.warn(
-            f"Expected to record episodes at step {self.model.num_timesteps}; got {why}. The training goes on without "
+            f"Expected to record episodes at step {self.model.num_timesteps}; got {why}. Training continues without "
             "recording.",
             RuntimeWarning,
             stacklevel=2,

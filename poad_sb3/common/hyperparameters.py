@@ -135,7 +135,7 @@ def check_combination(sampling: SamplingSettings, kl_coef: float, ratio: Ratio, 
         )
     if kl_coef and trunk != "frozen":
         raise ValueError(
-            "Expected kl_coef with critic_trunk='frozen': what the base model says is made of the same features; got "
+            "Expected kl_coef with critic_trunk='frozen', whose features also give the base model's distribution; got "
             f"{kl_coef}. Fix: leave one of them out."
         )
     if kl_coef and sampling.action_sampling == ActionSampling.CANDIDATES and not sampling.paper_mode:

@@ -76,7 +76,7 @@ class FreeDistribution(ActionDistribution):
             ObservationError: Always.
         """
         raise ObservationError(
-            "Expected a way to act that knows all actions; got action_sampling='free'. Fix: 'trie' or 'candidates'."
+            "Expected an action distribution over listed actions; got action_sampling='free'. Fix: 'trie'."
         )
 
     @torch.no_grad()

@@ -38,7 +38,7 @@ class Stepper:
     def begin(self, actions: NDArray[np.int64]) -> None:
         """Begin a step, and return at once."""
         if self._pending is not None:
-            raise RuntimeError("Expected a part that rests; it is stepping already. Fix: wait() for its step first.")
+            raise RuntimeError("Expected an idle part; it is stepping. Fix: wait() for its step first.")
         self._pending = futures.Future()
         self._launch(self._pending, actions)
 
@@ -52,7 +52,7 @@ class Stepper:
         """Wait for the step; its exception is raised here."""
         pending = self._pending
         if pending is None:
-            raise RuntimeError("Expected a step that was begun; the part rests. Fix: begin() one first.")
+            raise RuntimeError("Expected a step in progress; the part has none. Fix: call begin() first.")
         try:
             return pending.result()
         finally:

@@ -306,7 +306,7 @@ def test_load_takes_another_number_of_environments_and_set_env_does_not(lasting:
     lasting.save(tmp_path / "model")
     loaded = POAD.load(tmp_path / "model", env=monitored(3))
     assert (loaded.n_envs, loaded.env.num_envs) == (3, 3)
-    with pytest.warns(UserWarning, match=r"training goes on from a reset \(exact_resume=False\)"):
+    with pytest.warns(UserWarning, match=r"training continues from a reset \(exact_resume=False\)"):
         loaded.learn(24, reset_num_timesteps=False)
     assert loaded.rollout_buffer.n_envs == 3
     with pytest.raises(ValueError, match=r"Expected 1 environments, as before; got 3\. Fix"):

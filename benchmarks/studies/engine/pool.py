@@ -72,7 +72,7 @@ def work(
                 except BrokenProcessPool as error:  # the pool is unusable
                     raise JobFailedError(
                         f"Expected {job} to be done; a process that trained was killed, it may have been this one. "
-                        "Fix: if memory is short, fewer --workers. What was done is kept, and the same command goes on."
+                        "Fix: if memory is short, fewer --workers. What was done is kept, and the same command resumes."
                     ) from error
                 except JobFailedError as error:
                     failed[job.name] = error
@@ -98,6 +98,6 @@ def _do(job: Job, folder: Path, measured: dict[str, Any]) -> None:
     except Exception as error:
         raise JobFailedError(
             f"Expected {job} to be done; got {type(error).__name__}: {str(error).rstrip('.')}. "
-            "Fix: correct the cause. The pieces before it are kept, and the same command goes on.",
+            "Fix: correct the cause. The pieces before it are kept, and the same command resumes.",
             "".join(traceback.format_exception(error)),
         ) from None

@@ -377,7 +377,7 @@ def test_an_interrupted_fetch(openml: OpenmlStandIn, data: Path, run: Run) -> No
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=10)
     assert process.returncode == 1
-    assert told == "lang-envs: stopped; the next fetch goes on from here.\n"
+    assert told == "lang-envs: stopped; the next fetch resumes here.\n"
     n_bytes = come[0].stat().st_size
     assert n_bytes >= 4096
     run("fetch", "breast-w")

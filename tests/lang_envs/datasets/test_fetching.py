@@ -228,7 +228,7 @@ def test_what_is_cut_off_for_good_stays_for_the_next_time(
     openml.fail(Cut(after=5000), path=".pq", times=None)
     told = refused(10, "breast-w")
     assert "Expected the breast-w table from OpenML; the connection broke off (" in told
-    assert told.endswith("Fix: fetch again, which goes on where this stopped.")
+    assert told.endswith("Fix: fetch again, which resumes where this stopped.")
     assert ranges(openml, ".pq") == [None, "bytes=4096-", "bytes=8192-"]
     assert [len(content) for content in partial(data).values()] == [3 * 4096]
     with OpenmlStandIn({15: tumours(1)}) as other:  # the object has changed meanwhile
@@ -334,8 +334,8 @@ def test_a_damaged_parquet_file_gives_way_to_the_checked_one(openml: OpenmlStand
             "to be let in by OpenML for the breast-w table; got status 403 (Forbidden)",
         ),
         (Status(503, b"busy"), "/data/15", 5, "got status 503 (Service Unavailable). Fix: try again later."),
-        (Hang(), "/data/15", 6, "from OpenML; it said nothing for 1 s. Fix: fetch again, which goes on where"),
-        (Hang(), ".pq", 6, "from OpenML; it said nothing for 1 s. Fix: fetch again, which goes on where"),
+        (Hang(), "/data/15", 6, "from OpenML; it sent no data for 1 s. Fix: fetch again, which resumes where"),
+        (Hang(), ".pq", 6, "from OpenML; it sent no data for 1 s. Fix: fetch again, which resumes where"),
         (Hang(0), "/data/15", 10, "from OpenML; the connection broke off ("),
     ],
     ids=["404", "403", "503", "hang", "hang of the store", "dropped"],
@@ -549,7 +549,7 @@ def test_kaggle_a_missing_file_is_refused(kaggle: KaggleStandIn, throats_before:
             "to be let in by Kaggle for the pharyngitis table; got status 403 (Forbidden).",
         ),
         (Status(500, HTML, "text/html"), "DownloadDataset", 5, "from Kaggle; got status 500 ("),
-        (Hang(), "archive.zip", 6, "from Kaggle; it said nothing for 1 s. Fix: fetch again"),
+        (Hang(), "archive.zip", 6, "from Kaggle; it sent no data for 1 s. Fix: fetch again"),
     ],
     ids=["404", "403 of the store", "500", "hang of the store"],
 )
@@ -607,7 +607,7 @@ def test_one_waits_for_another_that_hangs(openml: OpenmlStandIn) -> None:
     assert process.wait() == 6
     assert process.stderr is not None
     with process.stderr as said:
-        assert "it said nothing for 2 s" in said.read()
+        assert "it sent no data for 2 s" in said.read()
     assert (seen[0].stage, seen[0].detail) == ("waiting", "another process is fetching it")
     assert seen[-1].stage == "preparing"
     assert_tumours()

@@ -449,7 +449,7 @@ def test_an_interrupted_training_says_what_is_left(run: Run, monkeypatch: pytest
 
     monkeypatch.setattr("poad_sb3.common.on_policy_algorithm.update", interrupt)
     said = run("train", ENV_ID, *SMALL, "--steps", "64", "--save-every", "1", "--out", "run", code=130)
-    assert f"poad: interrupted; run/latest.zip holds step {N}; the same command with --resume goes on" in said
+    assert f"poad: interrupted; run/latest.zip holds step {N}; the same command with --resume continues" in said
     monkeypatch.undo()
 
 

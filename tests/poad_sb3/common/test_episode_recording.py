@@ -159,7 +159,7 @@ def test_beyond_its_share_of_time_only_the_first_and_the_last_are_recorded(tmp_p
 
 
 def test_an_error_ends_the_recording_and_not_the_training(tmp_path: Path) -> None:
-    with pytest.warns(RuntimeWarning, match=r"step 0; got LangEnvsError: The lamp is broken\. The training goes on"):
+    with pytest.warns(RuntimeWarning, match=r"step 0; got LangEnvsError: The lamp is broken\. Training continues"):
         agent = make_agent().learn(32, EpisodeRecordingCallback(tmp_path, BROKEN, **ALWAYS))
     assert agent.num_timesteps == 32
     assert everything(agent) == everything(make_agent().learn(32))
@@ -167,7 +167,7 @@ def test_an_error_ends_the_recording_and_not_the_training(tmp_path: Path) -> Non
     with pytest.warns(RuntimeWarning, match="Expected episodes of at most 2 steps; got a longer one"):
         make_agent().learn(16, EpisodeRecordingCallback(tmp_path, LAMP, max_steps=2))
     (tmp_path / "file").touch()
-    with pytest.warns(RuntimeWarning, match="The training goes on without"):
+    with pytest.warns(RuntimeWarning, match="Training continues without"):
         make_agent().learn(16, EpisodeRecordingCallback(tmp_path / "file", LAMP))
 
 

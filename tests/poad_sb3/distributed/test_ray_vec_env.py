@@ -94,7 +94,7 @@ def test_actors_are_an_ordinary_vector(ray_envs: Callable[..., RayVecEnv], tmp_p
     assert not env.has_attr("note")
     assert env.env_is_wrapped(Monitor) == [True] * 4
     assert env.get_attr("unwrapped")[0].moves == 3
-    with pytest.raises(RuntimeError, match="the part rests"):
+    with pytest.raises(RuntimeError, match="the part has none"):
         env.wait(0)
 
     family = {os.getpid(), *relatives(os.getpid())}

@@ -90,7 +90,7 @@ def test_killed_ranks_cost_no_step(tmp_path: Path) -> None:
         assert outside({process.pid, *relatives(process.pid)}) == [], "ranks listen on the loopback interface only"
         os.kill(processes(folder)[rank], signal.SIGKILL)
         wait_for_step(folder, (2 * number + 1) * EVERY, process)
-        assert f"Rank {rank} of 2 was lost (signal 9). Going on from step" in output(folder)
+        assert f"Rank {rank} of 2 was lost (signal 9). Resuming from step" in output(folder)
     assert process.wait(250) == 0, output(folder)
     assert members(folder) == undisturbed()
     assert processes(folder) == {}

@@ -194,18 +194,18 @@ def test_a_group_makes_one_step_at_a_time() -> None:
     env = lamps(2, 2)
     assert isinstance(env, PipelinedVecEnv)
     env.reset()
-    with pytest.raises(RuntimeError, match=r"Expected a step that was begun; .* Fix: begin\(\)"):
+    with pytest.raises(RuntimeError, match=r"Expected a step in progress; .* Fix: call begin\(\)"):
         env.wait(1)
     waits = np.stack([env.action_space.encode("wait")] * 2)
     env.begin(1, waits)
-    with pytest.raises(RuntimeError, match=r"Expected a part that rests; .* Fix: wait\(\)"):
+    with pytest.raises(RuntimeError, match=r"Expected an idle part; .* Fix: wait\(\)"):
         env.begin(1, waits)
     assert env.get_attr("left") == [3, 3, 2, 2], "what is asked meanwhile waits for the step"
     assert env.wait(1)[1].tolist() == pytest.approx([-0.1, -0.1])
     env.begin(0, waits)
     env.reset()
     assert env.get_attr("left") == [3] * ENVS
-    with pytest.raises(RuntimeError, match="the part rests"):
+    with pytest.raises(RuntimeError, match="the part has none"):
         env.wait(0)
 
 
