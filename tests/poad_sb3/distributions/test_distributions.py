@@ -326,7 +326,7 @@ def test_deterministic_is_greedy_where_it_is_free(tmp_path: Path) -> None:
 
 
 def test_free_actions_know_no_probabilities_of_a_list(tmp_path: Path) -> None:
-    with pytest.raises(ObservationError, match=r"got action_sampling='free'\. Fix: 'trie' or 'candidates'"):
+    with pytest.raises(ObservationError, match=r"got action_sampling='free'\. Fix: 'trie'"):
         small_policy(tmp_path).action_probabilities(*RED)
 
 
