@@ -109,13 +109,12 @@ def planned(jobs: Sequence[Job], pieces: Pieces) -> list[str]:
     """
     kinds: dict[str, list[Job]] = {}
     for job in jobs:
-        kinds.setdefault(job.label.rpartition("_")[0], []).append(job)
+        kinds.setdefault(job.kind, []).append(job)
     lines, total, unknown = [], 0.0, 0
     for kind, own in kinds.items():
-        found = [piece for job in own if (piece := pieces.find(job)) is not None]
-        known = [piece.get("cpu_seconds", piece.get("seconds")) for piece in found]  # of code: its sandboxes' too
-        seconds = [float(one) for one in known if one is not None]
-        left, mean = len(own) - len(found), sum(seconds) / len(seconds) if seconds else None
+        seconds = [one for job in own if (one := pieces.cost(job)) is not None]
+        left = sum(pieces.find(job) is None for job in own)
+        mean = sum(seconds) / len(seconds) if seconds else None
         cost = "cost not known yet" if mean is None else f"{mean:.0f} s each, {left * mean / 3600:.1f} core-hours left"
         lines.append(f"{kind}: {left} of {len(own)} runs left, {cost}")
         total += left * (mean or 0.0)

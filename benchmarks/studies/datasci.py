@@ -1,15 +1,20 @@
-"""`datasci`: methods of credit write code with the pocket coder, against best-of-N."""
+"""`datasci`: methods of credit write code with the pocket coder, against best-of-N.
+
+GRPO is not among them. Its rollouts are whole episodes, and code that runs ends an episode: environments that wait for
+the others repeat their last code, which would count as attempts (60 of 100, with reward, before any learning).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from benchmarks.references.datasci_baselines import preprocessing_of
 from benchmarks.references.published import published
 from benchmarks.runner.errors import NotTunedError
-from benchmarks.studies.engine.coding_findings import TableFindings, coding_tables, rewards_of
+from benchmarks.studies.engine.coding_findings import TableFindings, coding_tables, ending, rewards_of
 from benchmarks.studies.engine.findings import Prediction, Row, judged, lines
 from benchmarks.studies.engine.jobs import CODER, CONTROLS, FIRST_ROLLOUT, N_STEPS, CodingJob, Job
 from benchmarks.studies.engine.pieces import Pieces
@@ -23,15 +28,16 @@ LEARNERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "POAD": ("POAD", {}),
     "NTPO": ("NTPO", {}),
     "action level": ("POAD", {"credit_level": "action", "ratio": "token"}),
-    "GRPO": ("GRPO", {}),
 }
 """Class and arguments of each learning method, by name."""
 TABLES = ("wine", GENERATED)
 """Tables; the second stands for another table in every episode."""
-ATTEMPTS = 2_048
+ATTEMPTS = 1_024
 """Number of evaluations of every run, of learners and controls alike."""
 TUNING_ATTEMPTS = 1_024
 RATES = (0.75e-3, 1.5e-3, 3e-3, 6e-3)
+BEYOND = ((0.1875e-3, 0.375e-3), (12e-3, 24e-3))
+"""Rates that follow where the best of these lies at an edge."""
 TUNING_TABLE = "wine"
 _FEW = 3
 """Number of planned seeds of the methods without a verdict."""
@@ -81,7 +87,8 @@ TUNING = Tuning(
     RATES,
     TUNING_SEEDS,
     _tuning_job,
-    lambda piece: float(rewards_of(piece["areas"]).mean()),
+    lambda piece: float(rewards_of(ending(piece["areas"])).mean()),
+    BEYOND,
 )
 
 
@@ -95,8 +102,9 @@ def chosen_rates(pieces: Pieces) -> dict[str, float] | None:
 
 def _final_jobs(table: str, seeds: Sequence[int], rates: Mapping[str, float] | None) -> Iterator[tuple[str, CodingJob]]:
     """Yield the reported runs of a table with their methods; without rates only those that need none."""
-    for seed in seeds:
-        for method in (*(LEARNERS if rates else ()), *CONTROLS[:1]):
+    methods = [*(LEARNERS if rates else ()), *CONTROLS[:1]]  # those that are compared come first
+    for group in ([one for one in methods if one in _COMPARED], [one for one in methods if one not in _COMPARED]):
+        for seed, method in product(seeds, group):
             if method in _COMPARED or seed not in FEWEST_SEEDS[_FEW:]:
                 rate = f"lin_{rates[method]:g}" if rates and method in LEARNERS else None
                 yield method, coding_job(method, table, ATTEMPTS, seed, rate=rate)
@@ -105,7 +113,7 @@ def _final_jobs(table: str, seeds: Sequence[int], rates: Mapping[str, float] | N
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
     """Yield tuning runs, then table after table."""
     tables, seeds = options.chosen_tasks(TABLES), options.checked_seeds()
-    yield from TUNING.jobs()
+    yield from TUNING.jobs(pieces)
     if not options.tuning_only:
         rates = chosen_rates(pieces)
         yield from (job for table in tables for _, job in _final_jobs(table, seeds, rates))
@@ -189,7 +197,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
 
 DATASCI = Study(
     "datasci",
-    "POAD, NTPO, action level and GRPO write code for two tables, against best-of-N",
+    "POAD, NTPO and action level write code for two tables, against best-of-N",
     _jobs,
     _report,
     lambda content: (planned_comparisons(content), *coding_tables(content)),

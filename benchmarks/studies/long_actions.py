@@ -16,7 +16,7 @@ WORDS = Task(
     "free text, words",
     FOOD.env_id,
     2_048,
-    Evaluation(every=256, episodes=30),
+    Evaluation(every=256, episodes=50),
     arguments=_FREE,
     cloning=_CLONING,
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from stable_baselines3.common.vec_env import VecEnv
 
 import poad_sb3
 from benchmarks.runner.episodes import make_text_env
@@ -21,6 +22,7 @@ from lang_envs.envs.datascicoding.env import BANNED
 from lang_envs.envs.datascicoding.evaluation import Evaluator
 from lang_envs.sandbox.client import Limits
 from lang_envs.sandbox.shared import shared_sandbox
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.vec_env.make_envs import make_envs
 
 _SECONDS_PER_SPLIT = 30.0
@@ -46,6 +48,7 @@ def run_coding(job: CodingJob) -> dict[str, Any]:
     else:
         envs = make_envs(job.env_id, job.env_kwargs, N_ENVS)
         model = getattr(poad_sb3, job.method)("LLMPolicy", envs, seed=job.seed, micro_batches=1, **job.arguments)
+        _seed_apart(model, job)
         model.learn(job.attempts, callback=watch)
         infos = watch.infos[: job.attempts]
     seconds = round(time.perf_counter() - started, 1)
@@ -101,13 +104,20 @@ def _untrained(job: CodingJob) -> Iterator[Mapping[str, Any]]:
     model = poad_sb3.POAD(
         "LLMPolicy", envs, seed=job.seed, policy_kwargs={"model": CODER}, micro_batches=1, **job.arguments
     )
-    env = model.get_env()
-    assert env is not None
+    env = _seed_apart(model, job)
     observation = env.reset()
     while True:
         steps = model.policy.act(observation)
         observation, _, _, infos = env.step(np.stack([step.env_action for step in steps]))
         yield from infos
+
+
+def _seed_apart(model: LLMOnPolicyAlgorithm, job: CodingJob) -> VecEnv:
+    """Seed environments so that seeds of a study share no generated table; SB3 gives environment i seed + i."""
+    env = model.get_env()
+    assert env is not None
+    env.seed(N_ENVS * job.seed)
+    return env
 
 
 class _Attempts(FirstRatioWatch):

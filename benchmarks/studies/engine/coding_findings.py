@@ -11,6 +11,7 @@ from benchmarks.studies.engine.findings import largest, rounded
 from benchmarks.studies.engine.jobs import CONTROLS
 from benchmarks.studies.engine.pieces import Piece, identifier
 from benchmarks.studies.engine.tables import interval_cell
+from lang_envs.datasets.generated import NAME as GENERATED
 from lang_envs.report import Table
 from lang_envs.report.statistics import Estimate, Floats, percentile_interval
 
@@ -131,7 +132,9 @@ class TableFindings(NamedTuple):
 
     def bests(self, method: str, where: str) -> dict[int, float]:
         """Return the AUC of the best code by seed, as `"paid"` or on `"fresh"` halves, for seeds that have any."""
-        found = {}
+        found: dict[int, float] = {}
+        if self.table == GENERATED:  # another table in every episode: no code is the best one
+            return found
         for seed, one in self.runs[method].items():
             best = one["best"] or {}
             value = best.get("area") if where == "paid" else (best.get("fresh") or {}).get("mean")

@@ -39,6 +39,7 @@ class Verdict(StrEnum):
     NOT_LEARNED = "baseline did not learn"
     TOO_FEW = "too few seeds"
     UNTRIED = "settings untried"
+    AT_FLOOR = "at the floor"
     MISSING = "not run yet"
 
 
@@ -217,6 +218,8 @@ class Row(NamedTuple):
         probability: Probability that a seed of the first method is better.
         gated: Whether the baseline has to learn.
         learned: Share of the baseline's seeds that learned; None if that is unknown yet.
+        floor: Mean below which both methods have failed: a difference then says nothing. None for no floor.
+        best: Larger one of the two means.
     """
 
     claim: str
@@ -231,6 +234,8 @@ class Row(NamedTuple):
     probability: Estimate | None = None
     gated: bool = False
     learned: float | None = None
+    floor: float | None = None
+    best: float | None = None
 
     def tested(self, first: Floats, second: Floats) -> Row:
         """Return the row with the exact rank test of two groups of scores, `[n_seeds]` each."""
@@ -239,6 +244,7 @@ class Row(NamedTuple):
             effect=difference(first, second),
             p=rank_test(first, second),
             probability=probability_of_improvement([first], [second]),
+            best=float(max(first.mean(), second.mean())),
         )
 
     def tested_in_pairs(self, first: Floats, second: Floats) -> Row:
@@ -252,8 +258,9 @@ class Row(NamedTuple):
 
     def to_json(self, corrected: float | None, n_seeds: int) -> dict[str, Any]:
         """Return the entry of the report, with the p-value corrected for the number of rows; `n_seeds` are planned."""
+        own = {name: value for name, value in self._asdict().items() if name not in ("floor", "best")}
         return {
-            **self._asdict(),
+            **own,
             "seeds": list(self.seeds),
             "effect": None if self.effect is None else rounded(self.effect, 6),
             "probability": None if self.probability is None else rounded(self.probability, 6),
@@ -268,6 +275,8 @@ class Row(NamedTuple):
             return Verdict.MISSING
         if min(self.seeds) < n_seeds:
             return Verdict.TOO_FEW
+        if self.floor is not None and self.best is not None and self.best < self.floor:
+            return Verdict.AT_FLOOR
         if self.gated and self.learned is None:  # few seeds of the baseline learned, and further settings are left
             return Verdict.UNTRIED
         if self.gated and self.learned is not None and self.learned < LEARNED_SHARE:

@@ -40,6 +40,11 @@ class Job(ABC):
         """Beginning of the name of the job's piece."""
 
     @property
+    def kind(self) -> str:
+        """Jobs that cost alike: all seeds, by default."""
+        return self.label.rpartition("_")[0]
+
+    @property
     @abstractmethod
     def surroundings(self) -> dict[str, Any]:
         """Everything else that the result depends on; the base model by its checksum."""
@@ -136,6 +141,11 @@ class TrainingJob(Job):
     @property
     def label(self) -> str:
         return f"{short_name(self.env_id)}_{self.algorithm}_{self.steps}_{self.seed}"
+
+    @property
+    def kind(self) -> str:
+        model = self.arguments.get("policy_kwargs", {}).get("model", "")
+        return "_".join(filter(None, (super().kind, self.arguments.get("action_sampling"), model)))
 
     def outcome(self, result: Mapping[str, Any]) -> str:
         return str(result["returns"][-1])

@@ -111,7 +111,7 @@ _VERDICT_COLORS = {"supported": PALETTE[0], "contradicted": PALETTE[1]}
 
 @style()
 def verdicts_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw planned comparisons: the probability that a seed of the first method is better, coloured by verdict.
+    """Draw planned comparisons: how often a seed of the first method has the larger value, coloured by verdict.
 
     Args:
         rows: Rows with a probability, as `findings.judged` returns them.
@@ -127,7 +127,7 @@ def verdicts_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
         axes.text(1.03, place, row["verdict"], color=color, va="center", fontsize=8)
     axes.set_yticks(range(len(shown)), [f"{row['comparison']}, {row['task']}" for row in shown], fontsize=8)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["never", "", "as often", "", "always"])
-    axes.set(xlim=(-0.02, 1.02), xlabel="a seed of the first method is better than one of the second")
+    axes.set(xlim=(-0.02, 1.02), xlabel="a seed of the first method has the larger value")
     axes.set_ylim(len(shown) - 0.5, -0.5)
     return figure
 

@@ -16,6 +16,9 @@ from lang_envs.files import write_bytes
 STUDIES = RESULTS / "studies"
 """Folder of the reports."""
 
+COST = "job_seconds"
+"""Field of `measured`: processor time of a whole job, evaluations and cloning too, but not that of sandboxes."""
+
 Piece = Mapping[str, Any]
 """Result of a job: see `training.run_training` and `coding.run_coding`."""
 
@@ -57,9 +60,18 @@ class Pieces:
         result: Piece = self._known[name]["result"]
         return result
 
+    def cost(self, job: Job) -> float | None:
+        """Return the seconds that a job took: of code its wall time, since sandboxes work for it; None if unknown."""
+        result = self.find(job)
+        if result is None:
+            return None
+        whole = self._known[job.name]["measured"].get(COST)
+        found = result.get("seconds", whole if whole is not None else result.get("cpu_seconds"))
+        return None if found is None else float(found)
+
     def machines(self) -> list[dict[str, Any]]:
         """Return hardware and versions of all pieces that were found, each machine once."""
-        apart = ("command", "commit")
+        apart = ("command", "commit", COST)
         machines = [{k: v for k, v in one["measured"].items() if k not in apart} for one in self._known.values()]
         return [one for number, one in enumerate(machines) if one not in machines[:number]]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from benchmarks.runner.errors import JobFailedError
 from benchmarks.runner.players import end_with_parent
 from benchmarks.studies.engine.jobs import Job
-from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.pieces import COST, Pieces
 
 
 class Done(NamedTuple):
@@ -93,8 +93,10 @@ def _start() -> None:
 
 def _do(job: Job, folder: Path, measured: dict[str, Any]) -> None:
     """Run a job in a worker; the worker writes the piece itself, so that none is lost in transit."""
+    worked = time.process_time()
     try:
-        Pieces(folder).put(job, job.run(), measured)
+        result = job.run()
+        Pieces(folder).put(job, result, {**measured, COST: round(time.process_time() - worked, 1)})
     except Exception as error:
         raise JobFailedError(
             f"Expected {job} to be done; got {type(error).__name__}: {str(error).rstrip('.')}. "

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from benchmarks.references.published import published
 from benchmarks.runner.errors import StudyError
 from benchmarks.studies.app import write_report
 from benchmarks.studies.datasci import ATTEMPTS, DATASCI, LEARNERS, RATES, TUNING, chosen_rates, coding_job
-from benchmarks.studies.engine.coding import fresh_scores
+from benchmarks.studies.engine.coding import _seed_apart, fresh_scores
 from benchmarks.studies.engine.coding_findings import (
     MEASURES,
     TableFindings,
@@ -27,9 +28,10 @@ from benchmarks.studies.engine.coding_findings import (
     measured,
     rewards_of,
 )
-from benchmarks.studies.engine.jobs import CONTROLS, CodingJob
+from benchmarks.studies.engine.jobs import CONTROLS, N_ENVS, CodingJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import TUNING_SEEDS, Options
+from poad_sb3.vec_env.make_envs import make_envs
 
 ONE = Options(seeds=(300,), tasks=("wine",))
 
@@ -64,7 +66,6 @@ def _good(n: int = 3200) -> dict[str, dict[str, Any]]:
     return {
         "POAD": _result(0.95, 0.9, 0.99, n=n, rising=True),
         "NTPO": _result(0.6, 0.77, 0.95, n=n, rising=True),
-        "GRPO": _result(0.6, 0.77, 0.95, n=n, rising=True),
         "untrained": _result(0.4, 0.8, 0.97, n=n),
         "RandomCoder": _result(0.7, 0.8, 0.98, n=n),
     }
@@ -86,8 +87,7 @@ def _fill(pieces: Pieces, options: Options) -> None:
 
 
 def _findings(runs: dict[str, dict[str, Any]]) -> TableFindings:
-    shown = [name for name in GOOD if name != "GRPO"]
-    return TableFindings("wine", "default", {name: {0: runs[name]} if name in runs else {} for name in shown})
+    return TableFindings("wine", "default", {name: {0: runs[name]} if name in runs else {} for name in GOOD})
 
 
 # ---------------------------------------------------------------------- jobs
@@ -106,7 +106,7 @@ def test_everybody_gets_the_same_number_of_evaluations_and_a_falling_rate(tmp_pa
     pieces = Pieces(tmp_path)
     _fill(pieces, ONE)
     final = [job for job in DATASCI.jobs(ONE, pieces) if isinstance(job, CodingJob) and job.seed == 300]
-    assert [job.method for job in final] == ["POAD", "NTPO", "POAD", "GRPO", "untrained"]
+    assert [job.method for job in final] == ["POAD", "NTPO", "POAD", "untrained"]
     assert {job.attempts for job in final} == {ATTEMPTS}
     assert {job.arguments["learning_rate"] for job in final[:-1]} == {f"lin_{RATES[1]:g}"}
 
@@ -121,7 +121,6 @@ def test_the_pair_with_a_verdict_has_eight_seeds_and_the_others_three(tmp_path: 
         ("POAD", "token"): 8,
         ("NTPO", "token"): 8,
         ("POAD", "action"): 3,
-        ("GRPO", "token"): 3,
         ("untrained", "token"): 3,
     }
 
@@ -312,8 +311,7 @@ def test_a_run_of_each_kind(method: str) -> None:
     pytest.importorskip("sklearn", reason="the extra datasci is not installed")
     job = replace(coding_job(method, "iris", 16, 0, rate=1e-3), fresh_splits=(5, 6))
     if method in LEARNERS:
-        small = {"n_steps": 1, "batch_size": 16, "n_epochs": 1, "max_new_tokens": 24}
-        small |= {} if method == "GRPO" else {"n_critic_epochs": 1}
+        small = {"n_steps": 1, "batch_size": 16, "n_epochs": 1, "n_critic_epochs": 1, "max_new_tokens": 24}
         job = replace(job, arguments={**job.arguments, **small})
     found = job.run()
     assert len(found["areas"]) == 16
@@ -324,6 +322,17 @@ def test_a_run_of_each_kind(method: str) -> None:
         assert found["best"]["area"] == pytest.approx(
             max(area for area in found["areas"] if area is not None), abs=1e-4
         )
+
+
+def test_seeds_of_a_study_share_no_generated_table() -> None:
+    tables = []
+    for seed in (300, 301):
+        envs = make_envs("DataSciCoding-generated-v0", {}, N_ENVS)
+        model = SimpleNamespace(get_env=lambda envs=envs: envs)
+        _seed_apart(model, coding_job("untrained", "generated", 1, seed)).reset()
+        tables.append({state["world"].key for state in envs.env_method("get_state")})
+        envs.close()
+    assert not set.intersection(*tables)
 
 
 @pytest.mark.matrix

@@ -155,7 +155,9 @@ def test_warm_starts_are_tested_on_unseen_tasks_before_and_after(pieces: Pieces,
     assert not set(CLONING.env_ids) & set(UNSEEN_IDS)
     assert {job.algorithm for job in jobs if not job.steps} == {"POAD", "TWOSOME"}
     content, _ = _written(WARM_START, pieces, tmp_path, options)
-    assert list(content["unseen"]) == ["base", "base, candidates", "POAD", "NTPO", "action level", "TWOSOME"]
+    assert list(content["unseen"]) == [
+        *("base", "base, candidates", "POAD", "NTPO", "POAD, rate of NTPO", "action level", "TWOSOME")
+    ]
     assert set(content["unseen"]["POAD"]) > set(UNSEEN_IDS)
     (row,) = (row for row in content["primary"] if row["claim"])
     assert (row["task"], row["verdict"], row["seeds"]) == ("eight unseen tasks", "not settled", [8, 8])
