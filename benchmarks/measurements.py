@@ -27,4 +27,7 @@ MEASUREMENTS = {
     "language-ability": ("performance.language_ability", "tasks of lm-eval before and after a training"),
     "installing": ("performance.installing", "the wheel in empty environments, with each extra alone"),
 }
-"""Module and help of each measurement. A module is imported at its first use; its function of that name measures."""
+"""Module and help of each measurement, by name.
+
+A module is imported at its first use; its function of that name, with underscores, measures.
+"""

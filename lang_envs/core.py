@@ -326,7 +326,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `get_state`; an error leaves the environment as it was.
 
-        A state without its entry `digest` is restored unchecked, so that a program may change it.
+        Changes are noticed by the entry `digest`; without it, a program may change a state and restore it.
 
         Raises:
             StateError: If the state belongs to another environment, is damaged, or is not a state.

@@ -74,7 +74,7 @@ _LORA: Mapping[str, Any] = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj
 _CANDIDATES = {"action_sampling": "candidates", "candidate_normalization": "word"}
 _FREE = {"action_sampling": "free", "max_new_tokens": 128}
 _TOKEN_CREDIT = {"gae_lambda_token": 0.95}
-"""Token lambda of the public code; with the default, 1, the reward reaches the first of many tokens."""
+"""Token lambda of the public code; with the default, 1, the reward reaches even the first of many tokens."""
 
 _RATES = (
     "The learning rates belong to a 7-billion-parameter model whose LoRA weights and Adam state are pure fp16, where "

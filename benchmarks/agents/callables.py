@@ -108,7 +108,7 @@ def _described(agent: Agent, name: str, settings: Mapping[str, Any], source: obj
     """Complete the name and settings of a user's own agent.
 
     Raises:
-        AgentError: If the settings cannot be written as JSON.
+        AgentError: If the name is not a text, or the settings cannot be written as JSON.
     """
     agent.name = getattr(agent, "name", name)
     if not isinstance(agent.name, str):

@@ -25,7 +25,7 @@ _MOST_DECISIONS = 1_000
 
 
 class ServedAgent(TextAgent):
-    """A model behind a server that answers one chat completion for each action, by the `openai` client.
+    """A model behind a server, asked by the `openai` client for one chat completion for each action.
 
     Failed requests (429, 5xx, timeouts, broken connections) are repeated by the client, with growing pauses or as the
     server demands. Agents share no state: for several episodes at once make an agent for each thread.
@@ -45,7 +45,7 @@ class ServedAgent(TextAgent):
         extra: Other fields of the request, such as `{"max_completion_tokens": 512}` with `max_tokens=None`.
 
     Raises:
-        AgentError: If there is no model or key, or a number is out of range.
+        AgentError: If there is no model or key, the base URL is not HTTP, or a number is out of range.
     """
 
     incidental = frozenset({"base_url", "timeout", "retries", "price_in", "price_out"})

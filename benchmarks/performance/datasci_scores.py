@@ -29,7 +29,7 @@ CODING_IDS = tuple(
     for row in ENV_ROWS
     if row.id.startswith("DataSciCoding-") and not row.trial and row.kwargs["dataset"] != NAME
 )
-"""Ids of the one table that needs no data: they can be scored anywhere."""
+"""Ids with one fixed table that needs no fetching: they can be scored anywhere."""
 
 
 def scores_of(env_id: str, n_episodes: int) -> dict[str, dict[str, Any]]:

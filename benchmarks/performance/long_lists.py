@@ -27,7 +27,7 @@ from poad_sb3 import POAD, TWOSOME, LLMPolicy
 ENV_ID = "MultiKey-v0"
 SLOTS = (6, 8, 12)
 TWOSOME_SLOTS = (6, 8)
-"""Number of slots for TWOSOME, whose passes hold all candidates."""
+"""Numbers of slots for TWOSOME: fewer, as its passes hold all candidates."""
 
 
 class Player:

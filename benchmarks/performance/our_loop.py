@@ -109,7 +109,7 @@ class OurLoop:
 
     Args:
         setting: Workload to run.
-        options: Sizes of the run.
+        options: Sizes, dtype, device and seed of the run.
         n_envs: Number of environments; that of the setting if None.
         changes: Arguments of the algorithm that replace those of the setting.
     """

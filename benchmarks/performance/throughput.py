@@ -242,7 +242,7 @@ def peak_bytes(
 def summary(
     costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int], kept: dict[str, float]
 ) -> dict[str, dict[str, float]]:
-    """Return medians, and ratios to ours: the median over the turns of the ratio of times, by either allocator."""
+    """Return medians, and ratios to ours; that of times is the median over the turns, by either allocator."""
     found = {}
     for name, runs in costs.items():
         middle = {field: median(run[field] for run in runs) for field in runs[0]}

@@ -24,8 +24,8 @@ def report_of_folder(folder: Path) -> Report:
     """Return the report of all results files and trainings in a folder and its folders.
 
     Raises:
-        BenchmarkError: If there are no such files.
-        LangEnvsError: If a file is damaged.
+        BenchmarkError: If there are neither results files nor trainings.
+        LangEnvsError: If a file cannot be read or is not valid.
     """
     files, runs, title = results_files(folder), run_folders(folder), folder.resolve().name
     if not files and not runs:

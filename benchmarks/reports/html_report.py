@@ -26,7 +26,7 @@ def report_of(files: Sequence[Path], title: str | None = None) -> Report:
 
     Raises:
         ResultFileError: If two files hold the same agent on the same task.
-        ReportError: If a file is damaged.
+        ReportError: If a file cannot be read or is not valid.
     """
     runs, episodes = [], []
     for path in files:

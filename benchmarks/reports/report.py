@@ -226,14 +226,15 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
     Args:
         files: Results files.
         folder: Folder to write to; created if missing.
-        rollout: `ENV/SEED/EPISODE` whose token credit is drawn; None for the first success with token credit.
+        rollout: `ENV/SEED/EPISODE` whose token credit is drawn; None for the first success with token credit, or else
+            the first episode with it.
 
     Returns:
         Paths of the written files.
 
     Raises:
-        ReportError: If a file is not a results file.
-        ResultFileError: If the episode is missing or has no credit.
+        ReportError: If a file cannot be read or is not a valid results file.
+        ResultFileError: If the episode is missing, has not ended or has no credit.
     """
     from benchmarks.reports.credit_picture import credit_picture
     from benchmarks.reports.plots import plot_improvements, plot_scores

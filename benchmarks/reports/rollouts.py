@@ -64,13 +64,13 @@ def read_rollout(path: Path, wanted: str | None = None) -> Rollout | None:
 
     Args:
         path: Path of the results file.
-        wanted: `ENV/SEED/EPISODE`; None for the first that ended by success, or else the first with credit.
+        wanted: `ENV/SEED/EPISODE`; None for the first success with credit, or else the first episode with credit.
 
     Returns:
-        The episode; None if no episode has credit.
+        The episode; None if it is not there, has not ended or has no credit.
 
     Raises:
-        ReportError: If the file is not a results file.
+        ReportError: If the file cannot be read or is not a valid results file.
     """
     results = read_results(path)
     credit = (results.steps_header or {}).get("credit")

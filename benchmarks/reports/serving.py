@@ -29,7 +29,7 @@ class LiveReport:
 
     Args:
         folder: Folder with results files and trainings.
-        build: Function that returns the page of a folder, with a version to compare with that of `/version`.
+        build: Function from a folder and a version to the page; the page compares this version with `/version`.
         every: Minimum number of seconds between two looks at the files.
     """
 

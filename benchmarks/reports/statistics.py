@@ -25,10 +25,11 @@ from lang_envs.report.statistics import (
 )
 
 SETTLED = 0.05
-"""Significance level."""
+"""Significance level: a difference that equal agents show more rarely is more than chance."""
 _MOST_DIVISIONS = 200_000
+"""Maximum number of divisions of scores into two groups; if there are more, as many are drawn."""
 _AT_A_TIME = 10_000
-"""Number of divisions of scores into two groups that are evaluated together."""
+"""Number of divisions that are drawn, or evaluated, together."""
 
 
 def probability_of_improvement(first: Strata, second: Strata) -> Estimate:

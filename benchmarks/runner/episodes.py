@@ -87,7 +87,7 @@ _SHARES: dict[str, tuple[str, Callable[[Mapping[str, Any]], bool], str]] = {
     ),
     "key_share": ("key_correct", lambda info: bool(info["key_correct"]), "share of the actions with the right key"),
 }
-"""Share of the actions whose info satisfies a test: its key, the test, and its description."""
+"""Shares of the actions whose info satisfies a test, where info has a key: key, test and description by name."""
 _LAST = {
     "best_score": ("best_so_far", "best score of code that ran in the episode; absent if none did"),
     "data": ("data", "where the rows come from: `real`, `synthetic`, `generated` or `own`"),

@@ -87,7 +87,7 @@ def load(paths: Iterable[Path]) -> list[Cell]:
     """Return the cells of some results files, in their order.
 
     Raises:
-        ReportError: If a file is not a results file.
+        ReportError: If a file cannot be read or is not a valid results file.
         ResultFileError: If a file is of a training, or two files hold the same agent on the same task, or different
             agents of one name.
     """

@@ -56,8 +56,8 @@ def measure(
     """Play the missing episodes of a file, and write them there in the order of the plan.
 
     The file holds a header and a line for each episode. It is at all times the beginning of the file that an
-    uninterrupted session writes, so that resuming means playing the rest. Steps are written before the line of their
-    episode; those of an episode without a line are dropped.
+    uninterrupted session writes, so that resuming means playing the rest. Steps reach the disk before the line of
+    their episode; those of an episode without a line are dropped.
 
     Args:
         plan: The plan of the measurement.

@@ -77,7 +77,7 @@ def job_of(settings: Mapping[str, Any]) -> Job:
     """Make the job that the settings of a piece describe.
 
     Raises:
-        StudyError: If no kind of job has such settings, or the base model has changed.
+        StudyError: If no kind of job has such settings, or the base model or the format of results has changed.
     """
     from benchmarks.studies.credit_truth.measuring import TruthJob
     from benchmarks.studies.critic_noise import CriticNoiseJob

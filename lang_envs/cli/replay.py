@@ -28,7 +28,7 @@ def find_episode(path: Path, place: str | None) -> tuple[Mapping[str, Any], Mapp
         place: `ENV/SEED/EPISODE`, with `@STEPS` behind it for an episode of a training; None for a report's file.
 
     Raises:
-        ReportError: If the file is damaged, or has no such episode with steps.
+        ReportError: If the file cannot be read or is not valid, or has no such episode with steps.
     """
     alone = _read_alone(path)
     if alone is not None:

@@ -274,7 +274,7 @@ def _unpack(archive: Path, wanted: Manifest, folder: Path) -> Path:
 
     Raises:
         ChecksumError: If the file is not an archive, or is damaged.
-        NotServedError: If the archive lacks the file of the table.
+        NotServedError: If the archive does not hold exactly one file of that name, or the file is too large.
     """
     try:
         with zipfile.ZipFile(archive) as opened:

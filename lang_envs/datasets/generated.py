@@ -173,7 +173,7 @@ def _missing(stream: _Stream, n: int, width: int) -> NDArray[np.bool_]:
 
 
 def _standardized(values: FloatArray) -> FloatArray:
-    """Scale columns to mean 0 and variance 1; a constant one becomes 0."""
+    """Shift and scale columns to mean 0 and variance 1; a constant one becomes 0."""
     centred = values - values.mean(axis=0)
     spread = centred.std(axis=0)
     return np.asarray(centred / np.where(spread > 0, spread, 1.0))

@@ -81,7 +81,7 @@ class Recipe(NamedTuple):
     Attributes:
         encoding: Encoding of values as numbers.
         digest: `Dataset.digest` of the arrays; empty while unknown.
-        verified_by: Source of the digest.
+        verified_by: Evidence for the digest, in words.
     """
 
     encoding: Encoding

@@ -153,7 +153,7 @@ def as_numbers(column: pd.Series[Any]) -> FloatArray:
 
 
 def _parsed(column: pd.Series[Any]) -> FloatArray:
-    """Return numbers, NaN where a value is none."""
+    """Return the values as numbers, NaN where a value is not a number."""
     import pandas as pd
 
     numbers = column

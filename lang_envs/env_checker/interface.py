@@ -66,7 +66,7 @@ class _Moment(NamedTuple):
 
 
 def _moments(env: gym.Env[Any, Any]) -> Iterator[_Moment]:
-    """Return everything that good play (so that episodes end), then random play, shows."""
+    """Yield everything that good play (so that episodes end), then random play, shows."""
     tokens: Any = env.action_space
     for seed in range(2):
         yield (now := _Moment(*env.reset(seed=seed)))

@@ -27,7 +27,7 @@ def read_run(path: Path) -> tuple[Run, list[dict[str, Any]]]:
         The run, and its episodes as `Report.episodes` has them.
 
     Raises:
-        ReportError: If the file is damaged.
+        ReportError: If the file cannot be read or is not valid, as in `read_results`.
     """
     results = read_results(path)
     return run_of(results, path), episodes_of(results, path)

@@ -44,7 +44,7 @@ def replayed(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> 
             `final_observation` are compared where a step has them.
 
     Yields:
-        A record after the reset and after each action.
+        A `Replayed` after the reset and after each action.
     """
     text, info = env.reset(seed=seed)
     yield Replayed(text, 0.0, info)

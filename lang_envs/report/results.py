@@ -85,7 +85,7 @@ def check(path: Path) -> str:
         path: Path `NAME.jsonl`, together with its file of steps if there is one, or a file of steps alone.
 
     Raises:
-        ReportError: If a file is damaged, as in `read_results`.
+        ReportError: If a file cannot be read or is not valid, as in `read_results`.
     """
     if path.name.endswith(".steps.jsonl"):
         file = _File(path)

@@ -79,7 +79,7 @@ class Answer(NamedTuple):
             read.
         probabilities: Array that the child reported, not yet checked.
         cpu_seconds: CPU time used.
-        wall_seconds: Wall time of the split.
+        wall_seconds: Wall time from the start of the split to its end.
         peak_rss: Largest resident memory in bytes, the libraries included.
         n_bytes: Length of the report in bytes.
     """

@@ -148,7 +148,7 @@ def _check_characters(text: str) -> None:
 class _Block(NamedTuple):
     text: str
     rank: tuple[bool, bool, bool]
-    """Rank of the block: it defines the function, is labelled Python, is closed code or follows a labelled fence."""
+    """Whether it defines the function, is labelled Python, and is closed or follows a labelled fence; in this order."""
 
 
 def _fenced_blocks(text: str) -> list[_Block]:

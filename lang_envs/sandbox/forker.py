@@ -57,7 +57,7 @@ class Ended(NamedTuple):
 
     Attributes:
         pid: Process id of the child.
-        status: Exit status, as `os.wait4` returns it.
+        status: Wait status, as `os.wait4` returns it.
         cpu_seconds: User and system CPU time.
         peak_rss: Largest resident memory in bytes.
     """
@@ -92,7 +92,7 @@ class Forker:
         theirs.close()
 
     def fork(self, control: socket.socket) -> int:
-        """Fork a child by the forker, and return its process id.
+        """Let the forker fork a child, and return the process id of the child.
 
         Args:
             control: Child's end of the socket for its task.

@@ -19,7 +19,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def is_dead(pid: int) -> bool:
-    """Return whether a process has ended and its files are closed; also True if it is not accessible."""
+    """Return whether a process has ended, its files closed, waited for or not; also True if it is not accessible."""
     return _state(pid) in "ZX"
 
 
@@ -46,7 +46,6 @@ def outer_pid() -> int:
 
 def waiting_seconds(pid: int) -> float:
     """Return the seconds that the main thread of a process was ready to run but had no core; 0 where unknown.
-
 
     Wall time less this is the process's own time, working or asleep, under any load. A wait counts when it has ended.
     """

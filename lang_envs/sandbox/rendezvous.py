@@ -87,7 +87,7 @@ def connect(place: Place) -> tuple[socket.socket, int | None]:
         The connection, and the descriptor of stderr of a supervisor started here.
 
     Raises:
-        SandboxError: If others may use the meeting place too, or the supervisor cannot be started.
+        SandboxError: If others may use the meeting place too, or the supervisor cannot be started or does not answer.
     """
     path = _socket_path(place)
     try:

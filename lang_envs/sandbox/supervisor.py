@@ -304,7 +304,7 @@ class Supervisor:
     # ------------------------------------------------------------------ children
 
     def _wants_child(self) -> bool:
-        """Return whether to fork: children get ready on idle cores, and at least one is always in preparation."""
+        """Return whether to fork: children get ready on idle cores, and one is always ready or in preparation."""
         n_children = len(self._preparing) + len(self._ready)
         is_busy = self._queue and len(self._running) + len(self._preparing) >= self._options.cores
         return n_children < (1 if is_busy else _N_READY) and time.monotonic() >= self._no_fork_until

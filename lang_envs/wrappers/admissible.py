@@ -48,7 +48,7 @@ class EpisodeContext(NamedTuple):
         """Return the steps and the fields as JSON.
 
         Raises:
-            KeyError: If `info` has no such field, or it is not a text.
+            KeyError: If `info` lacks one of the fields, or a field is not a text.
         """
         for name in self.fields:
             if not isinstance(info.get(name), str):
@@ -118,7 +118,7 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
     Raises:
         TypeError: If the observations are not text, `history` comes without a `TokenSequence` of actions, or `fields`
             is a text.
-        KeyError: At reset, if `info` has no `admissible_actions` or not one of the fields.
+        KeyError: If `info` lacks `admissible_actions` or one of the fields, or a field is not a text.
         ValueError: If a list is longer than `max_list_length`.
     """
 

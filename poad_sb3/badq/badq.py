@@ -53,8 +53,8 @@ class BADQ(ResumableOffPolicy):
     Args:
         policy: `"BADQPolicy"` or a subclass of it.
         env: A language environment, the id of one, or a vector of them.
-        learning_rate: Learning rate of the head's Adam (eps 1e-5): a number; `"lin_1e-3"`, that falls linearly to 0
-            during training; or a function of the progress remaining (1 to 0).
+        learning_rate: Learning rate of the head's Adam (eps 1e-5): a number; `"lin_1e-3"`, falling linearly from 1e-3
+            to 0 during training; or a function of the progress remaining (1 to 0).
         buffer_size: Capacity of the replay buffer, in transitions.
         learning_starts: Number of steps of uniformly random actions before the first update.
         batch_size: Number of transitions in a minibatch.

@@ -41,7 +41,7 @@ def gather(known: Callable[[Question], KnownQuestion], transitions: Sequence[Tra
     """Gather the features, rewards and discounts of a minibatch.
 
     Args:
-        known: Function that returns the features of a question.
+        known: Function from a question to its tree and features.
         transitions: Transitions of the minibatch.
         gamma: Discount between actions.
     """

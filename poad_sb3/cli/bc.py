@@ -22,7 +22,7 @@ from poad_sb3.cli.train import make_algorithm
 from poad_sb3.runs.run_folder import RunFolder, session
 
 _PLAYED = 100
-"""Default number of episodes of an oracle, of each environment."""
+"""Default number of oracle episodes in each environment; 0 with recorded episodes."""
 
 
 def clone(
@@ -69,7 +69,7 @@ def clone(
     model = make_algorithm(config, envs, request.arguments.get("device", "auto"), request.arguments)
 
     def evaluate(number: int) -> dict[str, int]:
-        """Return the successes of each environment in an evaluation, by its number; each has its own episodes."""
+        """Return the successes of each environment in an evaluation; each number has its own episodes."""
         arguments: dict[str, Any] = {"seed": seed, "first": number * eval_episodes, "env_kwargs": env_kwargs}
         return {name: _successes(policy_episodes(model.policy, name, eval_episodes, **arguments)) for name in env_ids}
 

@@ -92,7 +92,10 @@ def require_llm() -> None:
 
 
 def moved_model(settings: Sequence[str]) -> dict[str, Any]:
-    """Return the present place of the base model, from NAME=VALUE; other settings would make another policy."""
+    """Return the present place of the base model, from NAME=VALUE.
+
+    Other settings are refused: they would make another policy of the same weights.
+    """
     given = parse_settings("--set", settings, fail)
     moved = given.pop(MERGED, {})
     if given or not isinstance(moved, dict) or not moved.keys() <= set(MOVABLE):

@@ -39,7 +39,7 @@ def export_run(
         overwrite: Whether to replace an earlier export.
         check: Response to a merged model with other log-probabilities; that of the checkpoint if None.
         repo_id: Id of the repository on the hub to upload to; None for no upload.
-        public: Whether to make the repository public.
+        public: Whether the repository may be public; a new one then is, an existing one keeps its visibility.
     """
     if public and repo_id is None:
         fail("Expected --push USER/REPO with --public; got --public alone. Fix: leave it out.")

@@ -196,7 +196,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
     @property
     def whole_episodes(self) -> bool:
-        """Whether a rollout is whole episodes: as requested, or as no critic values the rest of an episode."""
+        """Whether a rollout is whole episodes: as requested, or for lack of a critic to value the rest of one."""
         return self.n_episodes is not None or not self.credit.has_critic
 
     @property
@@ -568,7 +568,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         return durations
 
     def train(self) -> None:
-        """Update critic and policy: first the critic's epochs, then the policy's, unless `target_kl` stops them."""
+        """Update critic and policy: first the critic's epochs, then the policy's, fewer if `target_kl` stops them."""
         self._update_is_due = False
         rate = self._scheduled("learning_rate", self.lr_schedule)
         critic_rate = self._scheduled("critic_learning_rate", self.critic_lr_schedule)

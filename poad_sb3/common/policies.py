@@ -339,7 +339,7 @@ class LLMPolicy(TextPolicy):
         return self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)]).values
 
     def forward(self, observation: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-        """Sample actions `[n, max_length]`; return also values `[n]` and log-probabilities of whole actions `[n]`."""
+        """Return actions `[n, max_length]`, state values `[n]` and log-probabilities of the whole actions `[n]`."""
         steps = self.act(observation, deterministic)
         actions = torch.from_numpy(np.stack([step.env_action for step in steps]))
         values = self.predict_values(observation)

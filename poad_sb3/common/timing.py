@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from typing import Literal, get_args
 
 Part = Literal["acting", "values", "update", "env"]
-"""Phases: the model in the rollout; the critic after it; the update; waiting for environments."""
+"""Parts of a training: the model in the rollout; the critic after it; the update; waiting for environments."""
 
 
 class Stopwatch:
     """Adds up the seconds of the parts of a training, since it was last restarted.
 
     Attributes:
-        part: Present phase; None between phases.
+        part: Present part; None between parts.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Baselines without a critic: pure functions on flat numpy arrays with one entry for each episode or action.
+"""Baselines without a critic: pure functions on flat numpy arrays with one entry for each episode, action or token.
 
 Entries with the same number in `cells` are compared with each other: the episodes of a group (GRPO, RLOO), the
 actions taken in the same state of a group (GiGPO), or all actions of a batch (ReBN).

@@ -163,10 +163,12 @@ class Ranks:
         return gathered
 
     def meet(self) -> None:
-        """Wait up to `MEETING` for all ranks, after work that may take each another time; exchanges have a time-out.
+        """Wait up to `MEETING` for all ranks, after work that may take each of them a different time.
+
+        Exchanges have a shorter time-out.
 
         Raises:
-            LostRankError: If a rank does not come.
+            LostRankError: If a rank does not arrive in that time.
         """
         if self.size == 1 or self._rank_zero_only:
             return

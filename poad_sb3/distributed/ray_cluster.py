@@ -313,7 +313,7 @@ def original(error: BaseException) -> Exception | None:
 
 
 def note_loss(handle: Any, name: str, n_losses: int, error: Exception) -> None:
-    """Kill the rest of an actor, and log its loss.
+    """Kill a lost actor, and log its loss.
 
     Args:
         handle: Handle of the actor.

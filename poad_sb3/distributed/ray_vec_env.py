@@ -431,7 +431,7 @@ class _Actors:
             self._send(actor, call)
 
     def _note_loss(self, actor: _Actor, error: Exception) -> None:
-        """Kill the rest of an actor; raise `WorkerError` if it was lost too often, or there is no room for it."""
+        """Kill a lost actor; raise `WorkerError` if it was lost too often, or there is no room for it."""
         actor.n_losses += 1
         name = f"actor {actor.number} (environments {actor.span.start} to {actor.span.stop - 1}, last as {actor.about})"
         note_loss(actor.handle, name, actor.n_losses, error)

@@ -49,7 +49,8 @@ Sampled = tuple[TokenPath, NDArray[np.float32]]
 """A sampled action, and the log-probabilities of its decisions as the rollout stores them."""
 
 RATIO_TOLERANCE, ROUNDED_TOLERANCE = 1e-4, 0.5
-"""Tolerance of the first ratio of an update: in float32, and in 16 bits or less, where batch shapes round apart."""
+"""Tolerances of the first ratio of an update: in float32, and in 16 bits or less, where batches of another shape round
+apart."""
 EXPORT_TOLERANCE = 1e-3
 """Tolerance of log-probabilities of a merged model in float32: in every layer adapter and base are summed in another
 order."""

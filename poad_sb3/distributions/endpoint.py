@@ -69,7 +69,7 @@ class TokenServer:
         """Let the server load an adapter from a folder, and check that it lists it.
 
         Raises:
-            EndpointError: If the server does not load it.
+            EndpointError: If a request fails, or the server does not list the adapter afterwards.
         """
         self._send("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder), "load_inplace": True})
         listed = self._json(self._send("/models")).get("data", [])
@@ -188,7 +188,7 @@ class EndpointDistribution(RemoteDistribution):
         """See `ActionDistribution.sample`; each request has a seed from its generator.
 
         Raises:
-            EndpointError: If a request fails, see `TokenServer`.
+            EndpointError: If a request fails or an answer is not as asked, see `TokenServer`.
         """
         self.send_weights()
         prompts = [self.prompt(question) for question in questions]

@@ -212,7 +212,7 @@ class _Pool:
             )
 
     def _replace(self, number: int, error: Exception) -> None:
-        """Kill the rest of a replica and start another in its place."""
+        """Kill a lost replica and start another in its place."""
         import ray
 
         while True:

@@ -104,7 +104,7 @@ class TrieDistribution(ActionDistribution):
     def token_choices(
         self, question: Question, path: TokenPath, cache: ScoreCache, *, most: int = 8
     ) -> list[TokenChoice]:
-        """See `ActionDistribution.token_choices`; by the scores that the action was sampled from."""
+        """See `ActionDistribution.token_choices`; from the scores that the action was sampled by."""
         one = self.tokenized(question)
         pick = one.trie.sequences.index(path.action)
         decisions = one.trie.decisions[pick]

@@ -73,7 +73,7 @@ def export_policy(
 
     The folder holds a PEFT adapter, or the weights of the base model with the adapter merged in; and the tokenizer, the
     template of prompts and a model card. The live model stays as it is: merging is done in a copy in the CPU's memory,
-    the only copy at any time. A model without an adapter is written directly.
+    the only copy at any time. A model without an adapter is written without a copy.
 
     Args:
         model: Policy, or algorithm, whose name and steps are then in the model card.
@@ -126,7 +126,7 @@ def push(folder: str | Path, repo_id: str, *, private: bool = True, token: str |
     Args:
         folder: Folder of an export of `export_policy`.
         repo_id: Id of the repository, `USER/REPO`.
-        private: Whether to create a private repository.
+        private: Whether to require a private repository; a new one is created so, an existing one stays as it is.
         token: Token of the hub; by default the one that `hf auth login` or HF_TOKEN left.
 
     Returns:

@@ -63,7 +63,7 @@ class TokenPass:
     """One token of each row through a decoder, by the weights that it has at construction.
 
     Args:
-        decoder: Decoder that `applies_to`.
+        decoder: Decoder that `applies_to` accepts.
     """
 
     def __init__(self, decoder: Any) -> None:
@@ -206,7 +206,7 @@ class FastDecoding(CachedDecoding):
     """`CachedDecoding` whose tokens go through the layers by `TokenPass`.
 
     Args:
-        base: Transformers model as in `CachedDecoding`, that takes an attention mask and whose decoder `applies_to`.
+        base: Transformers model as in `CachedDecoding`, with an attention mask and a decoder that `applies_to` accepts.
         prompts: Token ids of the prompts, at least one each.
         enter: Function as in `CachedDecoding`.
     """

@@ -10,7 +10,7 @@ from torch import nn
 
 
 def enable_checkpointing(base: Any) -> list[nn.Module]:
-    """Enable gradient checkpointing in a model, and return the layers that support it; see `recomputing`."""
+    """Prepare a model for gradient checkpointing; return the layers that support it, for `recomputing` to switch."""
     if hasattr(base, "activation_checkpointing_enable"):  # its new name
         base.activation_checkpointing_enable({"use_reentrant": False})
     else:

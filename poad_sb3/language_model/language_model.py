@@ -70,7 +70,7 @@ class LanguageModel(nn.Module):
         model: Name of an embedded model (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), a folder, an id of the Hugging
             Face hub, or a function that makes model and tokenizer.
         device: Torch device of the base; `fsdp` moves it later.
-        is_trained: Whether to add an adapter; False for a model that is not trained.
+        is_trained: Whether to train an adapter, or all weights if `lora` is None; False for a frozen model.
         micro_batches: Number of parts that passes are split into; see `PPOSettings.micro_batches`.
         **settings: Other fields of `ModelSettings`; their default, range and help are documented there.
 

@@ -74,7 +74,7 @@ def gathered_logits(head: Any, hidden: Tensor, picks: Picks) -> Tensor:
     """Compute the logits of the picks, float32 `[m]`, from their rows of the head only.
 
     Args:
-        head: Head that `can_gather`.
+        head: Head that `can_gather` accepts.
         hidden: Hidden states, `[n, hidden]`.
         picks: Tokens at each row.
     """
@@ -99,7 +99,7 @@ def vocabulary_statistics(
 
     Args:
         head: Head of the model. Its trained parameters get their gradient in the backward pass, in `.grad`.
-        vocabulary: Number of tokens in the vocabulary.
+        vocabulary: Number of logits that the head gives for a hidden state.
         hidden: Hidden states, `[n, hidden]`.
         picks: Tokens at each row.
         temperatures: Temperatures that divide the logits, `[n]`; 1 by default.

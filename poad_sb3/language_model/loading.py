@@ -203,7 +203,7 @@ def check_folder(model: str) -> None:
     """Refuse a path that can only be a folder and does not exist, before any request to a hub.
 
     Raises:
-        ModelError: If the path is no folder.
+        ModelError: If there is no such path.
     """
     is_path = model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1
     if is_path and not Path(model).exists():
@@ -278,7 +278,7 @@ def quantization_config(source: ModelSource) -> Any:
     """Return the settings of bitsandbytes for the weights, as `BitsAndBytesConfig`.
 
     Raises:
-        ModelError: If the model cannot be quantised.
+        ModelError: If the name is unknown, or `BitsAndBytesConfig` refuses the arguments.
         MissingExtraError: If bitsandbytes is not installed.
     """
     given = source.quantization

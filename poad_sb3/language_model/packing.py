@@ -20,9 +20,9 @@ TokenIds = tuple[int, ...]
 Ints = NDArray[np.int64]
 
 _WIDTHS_PER_TOKEN = 6
-"""Number of widths h that an attended token counts: a token costs 24 h^2 operations in the matrices of a layer of
-width h (4 h^2 weights of attention, 8 h^2 of the MLP, two operations each), and attention 4 h for each token that it
-may look at: as much again if these are 6 h."""
+"""Number of attended tokens that double the cost of a token, in widths h of a layer: a token costs 24 h^2 operations in
+the matrices of the layer (4 h^2 weights of attention, 8 h^2 of the MLP, two operations each), and attention 4 h for
+each token that it may look at: as much again if these are 6 h."""
 
 
 class TokenRow(NamedTuple):
@@ -30,7 +30,7 @@ class TokenRow(NamedTuple):
 
     Attributes:
         tokens: Token ids.
-        parents: Position that each token follows; None for an ordinary sequence, where it is the one before. With a
+        parents: Position that each token follows; None for an ordinary sequence, each after the one before. With a
             branching row, several continuations share one prefix: every token attends to its ancestors only.
         reads: Positions whose hidden states are wanted.
     """

@@ -1,4 +1,4 @@
-"""Checks of a model at loading, of all properties that the package relies on.
+"""Checks of a model at loading: all properties that the package relies on.
 
 Some things differ between architectures without any error: how a model changes its logits after the head (scaling, soft
 caps), whether it attends to a packed tree of continuations as to separate sequences (sliding windows, biases by

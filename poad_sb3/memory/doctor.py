@@ -47,7 +47,7 @@ class HostMemory(NamedTuple):
     """Main memory, in bytes.
 
     Attributes:
-        total: Maximum memory of this process.
+        total: Maximum memory that this process could have.
         available: Memory that is free now, or would be freed on demand.
         limited: Whether a control group (a container, a job of a scheduler) sets the bound.
     """
@@ -65,7 +65,7 @@ class Device(NamedTuple):
         label: Description of the device.
         total: Size of the memory, in bytes; None if unknown.
         free: Free memory, in bytes; None if unknown.
-        capability: Compute capability of CUDA, such as `"9.0"`.
+        capability: CUDA compute capability of the device, such as `"9.0"`; None without CUDA.
         dtypes: Number formats in which a matrix product works.
         emulates_bfloat16: Whether bfloat16 works, but not in hardware (CUDA only).
     """
@@ -96,7 +96,7 @@ class Quantization(NamedTuple):
 
     Attributes:
         version: Version of bitsandbytes; None if it is not installed.
-        problems: Reasons why `"8bit"` or `"4bit"` does not work here; a missing key works.
+        problems: Reasons why `"8bit"` or `"4bit"` does not work here; one without an entry works.
     """
 
     version: str | None
@@ -153,7 +153,7 @@ class Choice(NamedTuple):
     Attributes:
         model: Name of a common model.
         policy_kwargs: Arguments of the policy.
-        needed: Memory that the training needs.
+        needed: Estimate of the memory that the training needs.
     """
 
     model: str

@@ -35,8 +35,8 @@ class Rows(NamedTuple):
         row: Number of tokens of the longest row of a training pass: a prompt and an action, or with candidates all
             actions of a prompt.
         share: Largest share of a row's tokens that are decisions.
-        children: Largest number of tokens to choose from at a decision, averaged over a row; 0 for the whole
-            vocabulary.
+        children: Number of tokens to choose from at a decision, averaged over a row, the largest average of all rows; 0
+            for the whole vocabulary.
     """
 
     prompt: int

@@ -146,7 +146,8 @@ class Workload(NamedTuple):
             written.
         decode_context: Number of tokens of each of these texts, prompt and action.
         rollout_tokens: Number of action tokens of a rollout; each has a feature vector.
-        host_bytes: Size of the other data of a rollout, in main memory: token ids of prompts and actions.
+        host_bytes: Size of the other data of a rollout, in main memory, in bytes: token ids of prompts and
+            actions.
         has_critic: Whether the method has a critic.
         micro_batches: Number of parts of a minibatch, whose gradients are added along a binary tree; see `PPOSettings`.
         ranks: Number of processes of the training. Each holds all of it, but for weights that `fsdp` shards.

@@ -151,7 +151,7 @@ def _fit(model: LlamaForCausalLM, rows: list[_Row], config: TrainingConfig) -> l
 
 
 def _batches(rows: list[_Row], config: TrainingConfig) -> Iterator[list[_Row]]:
-    """Yield batches of random rows; in a pool of batches, rows of like length go together, in random order."""
+    """Yield batches of random rows; in a pool, rows of like length form a batch, and the batches are mixed."""
     rng = np.random.default_rng(config.seed + 1)
     for start in range(0, config.n_batches, config.pool):
         picks = rng.integers(len(rows), size=config.pool * config.batch_size)

@@ -88,7 +88,7 @@ class Prompter:
     def _longest(
         self, question: Question, past: tuple[PastStep, ...], bare: TokenIds, reserve: int
     ) -> tuple[int, TokenIds]:
-        """Return the maximum number of steps that fit, and the prompt with them, by bisection over the steps."""
+        """Return the most steps that fit, and the prompt with them, by bisection: prompts grow with their steps."""
         kept, best = 0, bare  # without any history, and without the mark of a gap
         low, high = 0, len(past) - 1
         while low <= high:

@@ -1,4 +1,4 @@
-"""Conversion of a prompt setting to a template: a kind, settings by name, or a template."""
+"""Conversion of a prompt setting (a kind, settings by name, or a template) to a template."""
 
 from __future__ import annotations
 

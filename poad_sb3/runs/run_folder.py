@@ -200,7 +200,10 @@ def session(command: Sequence[str], from_step: int) -> dict[str, Any]:
 
 
 def effective_arguments(model: LLMOnPolicyAlgorithm) -> dict[str, Any]:
-    """Return all constructor arguments with their present values, as JSON values; without the seed, another field."""
+    """Return the constructor arguments with their present values, as JSON values.
+
+    The seed is left out, as it has its own field; so are device, verbosity and the folder for TensorBoard.
+    """
     apart = ("seed", "verbose", "tensorboard_log", "device")
     names = [name for name in known_arguments(type(model)) if name not in apart]
     have = vars(model)

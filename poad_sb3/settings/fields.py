@@ -243,7 +243,7 @@ def split_settings(given: Mapping[str, Any], *kinds: type[Settings]) -> list[dic
     """Split the given settings by their dataclass, and fill in its defaults.
 
     Raises:
-        TypeError: If none of them has a setting of that name.
+        TypeError: If no dataclass has a setting of a given name.
     """
     known = [name for kind in kinds for name in kind.defaults()]
     for name in given:

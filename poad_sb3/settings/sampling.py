@@ -45,8 +45,9 @@ class SamplingSettings(Settings):
     """Sampling of actions: arguments of the algorithms.
 
     Raises:
-        ValueError: If a value is out of range, or for `paper_mode` without candidates or `generation_endpoint` without
-            sampling from the whole vocabulary.
+        ValueError: If a value is out of range; for `paper_mode` without candidates; for `generation_endpoint` and
+            `generation_replicas` together, or either of them without sampling from the whole vocabulary; or for
+            `generation_endpoint` with `top_k` or `top_p`.
     """
 
     action_sampling: str = setting(

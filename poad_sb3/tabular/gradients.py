@@ -109,7 +109,7 @@ class TimedMDP:
         return nodes, lengths
 
     def policy(self, logits: Floats) -> Floats:
-        """Compute the probability of the token at each node, `[states, nodes]`; 1 in column 0 and where forced."""
+        """Compute the probability of the token leading to each node, `[states, nodes]`; 1 in column 0 and if forced."""
         weights = np.where(self.branching, np.exp(logits[self.logit_numbers]), 0.0)
         found = np.where(self.mdp.n_below > 0, 1.0, 0.0)
         for node in self.mdp.trie.inner:

@@ -21,7 +21,10 @@ progress."""
 
 
 def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
-    """Return the state of every environment and of its wrappers' counters; None if an environment lacks `get_state`."""
+    """Return the state of every environment and of its wrappers' counters.
+
+    None if an environment has no `get_state`, or a wrapper whose state cannot be captured.
+    """
     if any(any(env.env_is_wrapped(wrapper)) for wrapper in _STATEFUL_WRAPPERS):
         return None
     if not env.has_attr("get_state"):  # asking first: a missing method would kill a subprocess worker

@@ -224,7 +224,7 @@ def make_pipelined_envs(
     *,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> PipelinedVecEnv:
-    """Make environments in parts, in this process, each with SB3's Monitor and a thread of its own.
+    """Make environments in parts, in this process; each environment has SB3's Monitor and steps in its own thread.
 
     Args:
         env: Id of an environment, or a function that makes one.

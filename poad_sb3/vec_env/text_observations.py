@@ -80,7 +80,7 @@ def admissible_actions_of(info: Mapping[str, Any]) -> Any:
     """Return the listed actions of a reset or step, None where any text is one.
 
     Raises:
-        UnsupportedEnvError: If `info` has no listed actions.
+        UnsupportedEnvError: If `info` has no `admissible_actions`.
     """
     if "admissible_actions" not in info:
         raise UnsupportedEnvError(

@@ -51,8 +51,8 @@ ENVS = {
     "tomato-salad": "Overcooked-TomatoSalad-v0",
 }
 VALUES = ("exact", "flat", "fitted prefixes", "fitted observations")
-"""Values that critic rows are given: exact; exact with that of the state for all tokens of an action; and averages of
-sampled returns by observation and prefix, or by observation alone."""
+"""Values that critic rows are given: exact; exact, but that of the state for all tokens of an action; and averages
+of sampled returns by observation and prefix, or by observation alone."""
 ASCENT_GAMMA = 0.95
 TARGET = {"tabular": 0.6, "pocket": 0.4}
 """Success rate of the ascended policy: gradient steps are taken until it is reached."""

@@ -71,7 +71,7 @@ def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats
         other: AUCs of other attempts by seed, whose measure is subtracted.
 
     Returns:
-        Estimate of the measure. Its value may be NaN, if no code ran; it has no interval then.
+        Estimate of the measure, or of the difference. Its value may be NaN, if no code ran; it has no interval then.
     """
     rng = np.random.default_rng(_SEED)
     value = measured(measure, runs) - (0.0 if other is None else measured(measure, other))
@@ -116,7 +116,7 @@ class TableFindings(NamedTuple):
         return np.array([rewards_of(ending(one["areas"])).mean() for one in self.runs[method].values()])
 
     def lengths(self, method: str) -> Floats:
-        """Return the mean lengths of programs in the last eighth of the attempts, in characters, `[n_seeds]`."""
+        """Return mean lengths of programs in the last eighth of the attempts by seed, in characters, `[n_seeds]`."""
         return np.array([np.mean(ending(one["lengths"])) for one in self.runs[method].values()])
 
     def ends(self, method: str) -> list[Floats]:
@@ -147,7 +147,9 @@ class TableFindings(NamedTuple):
         return [one["best"]["attempt"] + 1 for one in self.runs[method].values() if one["best"]]
 
     def beats(self, method: str, control: str, where: str) -> tuple[int, int] | None:
-        """Count the common seeds, and those whose best code beats the control's; return the latter first, None if none.
+        """Return the number of common seeds whose best code beats the control's, and of all common seeds.
+
+        None if there are no common seeds, or no scores on fresh halves where these are wanted.
 
         A run without any code that runs there has lost, against any other.
         """

@@ -114,7 +114,7 @@ class Finding(NamedTuple):
         )
 
     def steps_to(self, wanted: float) -> list[int | None]:
-        """Return the environment steps at the first evaluation with at least a mean return, by seed; None if none."""
+        """Return environment steps at the first evaluation that reaches a mean return, by seed; None if none does."""
         return [
             next((step for step, value in zip(one["steps"], one["returns"], strict=True) if value >= wanted), None)
             for one in self.runs.values()

@@ -53,7 +53,7 @@ class Options(NamedTuple):
 
         Args:
             known: Names of the study's tasks.
-            ids: Names by other accepted names.
+            ids: Names of tasks by other names that are accepted too.
 
         Raises:
             StudyError: For a name that the study does not have.

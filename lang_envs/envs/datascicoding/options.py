@@ -27,8 +27,8 @@ def choose_dataset(
     """Return the table that an environment is about: one of ours, or the user's.
 
     Raises:
-        TableError: If `dataset` is not a name, or the user's table cannot be learned.
-        ValueError: If the arguments are inconsistent.
+        TableError: If `dataset` is not a name, or the user's table or target is missing or cannot be learned.
+        ValueError: If the arguments are inconsistent, or there is no such table.
     """
     if dataset is not None and not isinstance(dataset, str):
         raise TableError(

@@ -157,5 +157,5 @@ ORACLE_CODE: dict[str, str] = {
 
 
 def oracle_code(name: str) -> str:
-    """Return a body of `build_model` for a table; for an unknown one, a vote of a linear model and boosted trees."""
+    """Return a body of `build_model` for a table; by default a vote of a linear model and boosted trees."""
     return ORACLE_CODE.get(name, _ANY)

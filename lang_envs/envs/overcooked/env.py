@@ -111,7 +111,7 @@ class OvercookedEnv(LangEnv[_World]):
     `success`, `invalid_action`.
 
     Raises:
-        ValueError: If the task is unknown, or a number is out of range.
+        ValueError: If the task is unknown, the reward is not valid, or a number is out of range.
     """
 
     renderer = "lang_envs.envs.overcooked.render"

@@ -48,7 +48,8 @@ class Variation:
         distractors: Names in `DISTRACTORS`, or their number to draw.
 
     Raises:
-        ValueError: If a role, phrasing or distractor is unknown, there are too many, or a noun means two things.
+        ValueError: If a role, phrasing or distractor is unknown, a noun is not valid or means two things, or
+            distractors are repeated or too many.
         TypeError: If `nouns` is not a mapping.
     """
 

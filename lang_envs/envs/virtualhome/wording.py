@@ -20,7 +20,7 @@ class Phrasing(NamedTuple):
 
     Attributes:
         commands: Phrase of each verb.
-        sentences: Sentence about each fact or thing, by key.
+        sentences: Sentence for each kind of statement, by key.
     """
 
     commands: Mapping[Verb, str]

@@ -61,7 +61,10 @@ _SIGKILL = 9
 _FIRST_REALTIME_SIGNAL = 32  # they queue up, and all processes of a user share the room
 
 _FIRST_YOUNG = 450
-"""First call number (set_mempolicy_home_node) that no C library relies on yet: answered as by an old kernel."""
+"""Number of the first call (set_mempolicy_home_node) too young for a C library to rely on.
+
+It and all later ones are answered as by an old kernel.
+"""
 
 _Program = list[tuple[int, int, int, int]]  # code, jump if true, jump if false, constant
 
@@ -164,7 +167,7 @@ def program(architecture: str, pid: int) -> bytes:
         Little-endian `struct sock_filter` records.
 
     Raises:
-        ValueError: If the architecture or process id is unknown.
+        ValueError: If the architecture is unknown, or the process id is out of range.
     """
     if architecture not in _ARCHITECTURES:
         raise ValueError(f"Expected architecture to be one of {list(_ARCHITECTURES)}; got {architecture!r}.")

@@ -101,7 +101,7 @@ def _first(table: Dataset, attempts: int, rng: np.random.Generator) -> tuple[lis
 
 
 def _after_failure(table: Dataset, attempts: int, rng: np.random.Generator) -> tuple[list[Remark], str]:
-    """Return a body that failed, with its error; then mostly the body without its mistake."""
+    """Return the remark on a body that failed, and the next body: mostly the same without its mistake."""
     body, evaluation = _failed(table, rng)
     number = int(rng.integers(1, attempts))
     remarks = [Remark(number, evaluation.code, f"it failed. {evaluation.error}")]
@@ -121,7 +121,7 @@ def _failed(table: Dataset, rng: np.random.Generator) -> tuple[str, Evaluation]:
 
 
 def _after_success(table: Dataset, attempts: int, rng: np.random.Generator) -> tuple[list[Remark], str]:
-    """Return a prompt after a successful attempt: random score, different program."""
+    """Return the remark on a successful attempt with a random score, and the body of a different program."""
     score = rng.uniform(_LEAST_SCORE, _MOST_SCORE)
     return [Remark(int(rng.integers(1, attempts)), random_code(rng), f"it ran, with a score of {score:.4f}.")], _body(
         rng
@@ -129,7 +129,7 @@ def _after_success(table: Dataset, attempts: int, rng: np.random.Generator) -> t
 
 
 def _after_loss(table: Dataset, attempts: int, rng: np.random.Generator) -> tuple[list[Remark], str]:
-    """Return a prompt after failures that no code of the grammar has, or after several remarks at once."""
+    """Return the remark on a failure that no code of the grammar has, or several remarks at once, and the next body."""
     if rng.random() < 0.3:
         first, body = _after_failure(table, attempts, rng)
         second, body = _after_failure(table, attempts, rng)

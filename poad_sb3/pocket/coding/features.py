@@ -44,12 +44,12 @@ _SELECTIONS = ("x[:, :1]", "x[:, :2]", "x[:, :3]", "x[:, -1:]", "x[:, -2:]", "x[
 
 
 def elementwise(rng: np.random.Generator) -> str:
-    """Return an array of the shape of `x`."""
+    """Return code for an array of the shape of `x`."""
     return pick(_ELEMENTWISE, rng)
 
 
 def columns(rng: np.random.Generator) -> str:
-    """Select some columns of `x`, mostly too few for a good score."""
+    """Return code for some columns of `x`, mostly too few for a good score."""
     if rng.random() < 0.5:
         return pick(_SELECTIONS, rng)
     chosen = rng.choice(4, size=int(rng.integers(1, 4)), replace=False)
@@ -57,7 +57,7 @@ def columns(rng: np.random.Generator) -> str:
 
 
 def new_columns(rng: np.random.Generator) -> str:
-    """Return one or more columns made of those of `x`, as an array of two dimensions."""
+    """Return code for one or more columns made of those of `x`, as an array of two dimensions."""
     chance = rng.random()
     if chance < 0.2:
         return elementwise(rng)
