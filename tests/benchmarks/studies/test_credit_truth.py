@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -417,13 +415,6 @@ PAGE = (ROOT / "docs/benchmarks/credit_truth.md").read_text(encoding="utf-8")
 RESULT = json.loads((ROOT / "data/results/studies/credit-truth.json").read_text(encoding="utf-8"))
 
 
-@pytest.fixture
-def truth_page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    pytest.importorskip("griffe", reason="the extra docs is not installed")
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    return import_module("_truth")
-
-
 def test_the_closed_forms_of_the_page() -> None:
     rows = re.findall(r"^\|((?: [\d.]+ \|){5}.*)\|$", PAGE, re.MULTILINE)
     assert len(rows) == 12
@@ -446,10 +437,3 @@ def test_the_page_shows_every_table_of_the_result() -> None:
     verdicts = {name: verdict for name, verdict, *_ in found["Direction and noise"].rows}
     assert verdicts["BAD, lambda_token 1"] == verdicts["RLOO, N = 8"] == "unbiased"
     assert verdicts["NTPO, lambda_token 1"].startswith("wrong direction")
-
-
-def test_the_picture_of_the_readme_is_drawn(truth_page: ModuleType, tmp_path: Path) -> None:
-    for name, theme in truth_page.THEMES.items():
-        truth_page.draw(tmp_path / f"{name}.svg", theme)
-        committed = (ROOT / f"docs/assets/credit_truth_{name}.svg").read_bytes()
-        assert len(committed) == pytest.approx(len((tmp_path / f"{name}.svg").read_bytes()), rel=0.1)

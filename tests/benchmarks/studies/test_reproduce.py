@@ -62,8 +62,10 @@ def test_parts_of_an_id_are_whole_words() -> None:
         find_pieces("")
     with pytest.raises(StudyError, match="got 'multikey_'"):
         find_pieces("multikey_")
-    with pytest.raises(StudyError, match=r"Expected a result of critic that has runs: none yet; got 'critic/food"):
-        find_pieces("critic/food-preparation")
+    with pytest.raises(
+        StudyError, match=r"Expected a result of warm-start that has runs: none yet; got 'warm-start/food"
+    ):
+        find_pieces("warm-start/food-preparation")
     assert find_pieces("first/curves/") == find_pieces("first/curves")
 
 
