@@ -218,8 +218,7 @@ class Row(NamedTuple):
         probability: Probability that a seed of the first method is better.
         gated: Whether the baseline has to learn.
         learned: Share of the baseline's seeds that learned; None if that is unknown yet.
-        floor: Mean below which both methods have failed: a difference then says nothing. None for no floor.
-        best: Larger one of the two means.
+        at_floor: Whether both methods fail, so that a difference says nothing.
     """
 
     claim: str
@@ -234,8 +233,7 @@ class Row(NamedTuple):
     probability: Estimate | None = None
     gated: bool = False
     learned: float | None = None
-    floor: float | None = None
-    best: float | None = None
+    at_floor: bool = False
 
     def tested(self, first: Floats, second: Floats) -> Row:
         """Return the row with the exact rank test of two groups of scores, `[n_seeds]` each."""
@@ -244,7 +242,6 @@ class Row(NamedTuple):
             effect=difference(first, second),
             p=rank_test(first, second),
             probability=probability_of_improvement([first], [second]),
-            best=float(max(first.mean(), second.mean())),
         )
 
     def tested_in_pairs(self, first: Floats, second: Floats) -> Row:
@@ -258,7 +255,8 @@ class Row(NamedTuple):
 
     def to_json(self, corrected: float | None, n_seeds: int) -> dict[str, Any]:
         """Return the entry of the report, with the p-value corrected for the number of rows; `n_seeds` are planned."""
-        own = {name: value for name, value in self._asdict().items() if name not in ("floor", "best")}
+        own = self._asdict()
+        del own["at_floor"]  # the verdict says it
         return {
             **own,
             "seeds": list(self.seeds),
@@ -275,7 +273,7 @@ class Row(NamedTuple):
             return Verdict.MISSING
         if min(self.seeds) < n_seeds:
             return Verdict.TOO_FEW
-        if self.floor is not None and self.best is not None and self.best < self.floor:
+        if self.at_floor:
             return Verdict.AT_FLOOR
         if self.gated and self.learned is None:  # few seeds of the baseline learned, and further settings are left
             return Verdict.UNTRIED

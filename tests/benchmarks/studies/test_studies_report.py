@@ -44,11 +44,14 @@ FACTS = {"choices_per_action": 1.07, "tokens_per_action": 5.2, "random": 0.0, "o
 SEEDS = FINAL_SEEDS[:3]
 
 
+SUCCESS = 1.0
+
+
 def _make(job: Any) -> dict[str, Any]:
     if isinstance(job, TaskJob):
         return dict(FACTS)
     height = HEIGHTS[job.algorithm] + 0.02 * (job.seed % 100)
-    score = {"discounted_return": height, "success": 1.0, "steps": 9.0, "episodes": 100}
+    score = {"discounted_return": height, "success": SUCCESS, "steps": 9.0, "episodes": 100}
     tests = dict.fromkeys(job.evaluation.tests, score)
     return result(height, key=0.2, distractor=0.1, **({"tests": tests} if tests else {}))
 
@@ -147,7 +150,11 @@ def test_a_report_of_nothing_is_all_missing(study: Study, pieces: Pieces, tmp_pa
     assert not list(tmp_path.glob("*.png"))
 
 
-def test_warm_starts_are_tested_on_unseen_tasks_before_and_after(pieces: Pieces, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("success", "verdict"), [(1.0, "not settled"), (0.04, "at the floor")])
+def test_warm_starts_are_tested_on_unseen_tasks_before_and_after(
+    success: float, verdict: str, pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{__name__}.SUCCESS", success)
     options = Options(seeds=WARM_START.seeds)
     _fill(WARM_START, pieces, options)
     jobs = [job for job in WARM_START.jobs(options, pieces) if isinstance(job, WarmStartJob)]
@@ -160,7 +167,7 @@ def test_warm_starts_are_tested_on_unseen_tasks_before_and_after(pieces: Pieces,
     ]
     assert set(content["unseen"]["POAD"]) > set(UNSEEN_IDS)
     (row,) = (row for row in content["primary"] if row["claim"])
-    assert (row["task"], row["verdict"], row["seeds"]) == ("eight unseen tasks", "not settled", [8, 8])
+    assert (row["task"], row["verdict"], row["seeds"]) == ("eight unseen tasks", verdict, [8, 8])
 
 
 def test_pictures_of_a_part_are_drawn(pieces: Pieces, tmp_path: Path) -> None:
