@@ -82,13 +82,14 @@ def claims_state() -> str:
     left = counts.pop("not run yet", 0)
     told = ", ".join(f"{verdict} {n}" for verdict, n in counts.items())
     state = f"{len(rows)} comparisons are planned, {len(rows) - left} have runs{f': {told}' if told else ''}."
-    picture = "![Verdicts of the planned comparisons](assets/verdicts.png)\n\n" if len(rows) > left else ""
+    state += " The picture has those that test a claim of the paper, or the same claim on MultiKey."
+    picture = "![Verdicts on the claims](assets/verdicts.png)\n\n" if len(rows) > left else ""
     return f"{picture}{state}"
 
 
 def files() -> dict[str, bytes]:
-    """Return the picture of the verdicts by its place in the site; none before the first runs."""
-    rows = [row for row in all_comparisons() if row["probability"] is not None]
+    """Return the picture of the verdicts on claims by its place in the site; none before the first runs."""
+    rows = [row for row in all_comparisons() if row["claim"] and row["probability"] is not None]
     if not rows:
         return {}
     buffer = io.BytesIO()
