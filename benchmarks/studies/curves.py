@@ -11,11 +11,13 @@ from benchmarks.studies.tasks import (
     GAE_LAMBDA_TOKEN,
     MATCHED,
     NTPO,
+    NTPO_DISCOUNTED,
     POAD,
     RLOO,
     SALAD,
     TOMATO,
     TWOSOME,
+    discount_trend,
     trie,
 )
 
@@ -30,7 +32,7 @@ CURVES = Comparing(
     "The embodied tasks with the pocket model: interquartile means over seeds, 95 % intervals",
     (
         (SALAD, (*_ARMS, MATCHED)),
-        (FOOD, (*_ARMS, MATCHED, _UNDISCOUNTED)),
+        (FOOD, (*_ARMS, MATCHED, _UNDISCOUNTED, *NTPO_DISCOUNTED)),
         (ENTERTAINMENT, _ARMS),
         (TOMATO, _ARMS),
     ),
@@ -48,6 +50,7 @@ CURVES = Comparing(
             measure="success",  # returns are discounted by 0.95, the objective of one of the two
         ),
         Planned(MATCHED.name, "NTPO", Prediction.NOT_SETTLED, (SALAD.name, FOOD.name)),
+        discount_trend(FOOD),
     ),
     (
         "Rates are chosen on Tomato Lettuce Salad for the kitchen and on Food Preparation for the household.",

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from benchmarks.studies.engine.comparing import Beside, Comparing
-from benchmarks.studies.engine.findings import Planned, Prediction, Trend
+from benchmarks.studies.engine.findings import Planned, Prediction
 from benchmarks.studies.engine.jobs import Evaluation
 from benchmarks.studies.engine.tuning import Arm
 from benchmarks.studies.key_credit import key_credit_jobs, key_credit_rows
-from benchmarks.studies.tasks import ACTION_LEVEL, GRPO, MATCHED, MULTIKEY, NTPO, POAD, RLOO, TURN_PPO, TWOSOME, trie
+from benchmarks.studies.tasks import (
+    ACTION_LEVEL,
+    GRPO,
+    MATCHED,
+    MULTIKEY,
+    NTPO,
+    NTPO_DISCOUNTED,
+    POAD,
+    RLOO,
+    TURN_PPO,
+    TWOSOME,
+    discount_trend,
+)
 
 _TUNED = MULTIKEY._replace(tuned_on=MULTIKEY)
 ONE = _TUNED._replace(
@@ -20,11 +32,6 @@ EIGHT = _TUNED._replace(name="multikey 4 4", env_kwargs={"k": 4, "d": 4, "horizo
 TRAP = _TUNED._replace(name="length-trap", env_id="MultiKey-length-trap-v0", env_kwargs={})
 
 _ON_TRIE = (POAD, NTPO, MATCHED, ACTION_LEVEL, GRPO, RLOO, TURN_PPO)
-_GAMMA_TOKENS = {f"NTPO, gamma_token {value:g}": value for value in (0.9, 0.8, 0.5)}
-_DISCOUNTED = tuple(
-    trie(name, "NTPO", gae_lambda_token=NTPO.arguments["gae_lambda_token"], gamma_token=value)
-    for name, value in _GAMMA_TOKENS.items()
-)
 _POAD_20, _ACTION_LEVEL_20 = (
     Arm(f"{arm.name}, 20 critic epochs", arm.algorithm, {**arm.arguments, "n_critic_epochs": 20}, rate_of=arm.name)
     for arm in (POAD, ACTION_LEVEL)
@@ -37,7 +44,7 @@ MULTIKEY_STUDY = Comparing(
     "POAD, NTPO, action level, TWOSOME, GRPO, RLOO and turn PPO on MultiKey with (keys, distractors)",
     "MultiKey: interquartile means over seeds, 95 % intervals",
     (
-        (MULTIKEY, (*_ON_TRIE, TWOSOME, *_DISCOUNTED, _POAD_20, _ACTION_LEVEL_20)),
+        (MULTIKEY, (*_ON_TRIE, TWOSOME, *NTPO_DISCOUNTED, _POAD_20, _ACTION_LEVEL_20)),
         (TRAP, (*_ON_TRIE, TWOSOME)),
         (EIGHT, _ON_TRIE),
         (ONE, (*_ON_TRIE, TWOSOME)),
@@ -51,13 +58,7 @@ MULTIKEY_STUDY = Comparing(
         Planned("POAD", "RLOO", Prediction.HIGHER, (MULTIKEY.name,)),
         Planned(_POAD_20.name, "POAD", Prediction.HIGHER, (MULTIKEY.name,), gated=False),
         Planned(_POAD_20.name, _ACTION_LEVEL_20.name, Prediction.NOT_SETTLED, (MULTIKEY.name,), gated=False),
-        Trend(
-            "NTPO, gamma_token from 0.5 to 0.95",
-            {"NTPO": 0.95, **_GAMMA_TOKENS},
-            Prediction.HIGHER,
-            (MULTIKEY.name,),
-            "NTPO gets worse as gamma_token falls",
-        ),
+        discount_trend(MULTIKEY),
     ),
     (
         "Two words a slot, four decisions an episode. Actions: 2 with (1, 0), 64 with (2, 4), 256 with (4, 4). TWOSOME "

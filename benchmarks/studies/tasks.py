@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from benchmarks.studies.engine.findings import Prediction, Trend
 from benchmarks.studies.engine.jobs import Evaluation
 from benchmarks.studies.engine.tuning import Arm, Task
 
@@ -46,3 +47,19 @@ TWOSOME = Arm("TWOSOME", "TWOSOME", {"action_sampling": "candidates"})
 GRPO, RLOO = trie("GRPO", "GRPO"), trie("RLOO", "RLOO")
 TURN_PPO = trie("turn PPO", "TurnPPO", gamma=GAMMA, gae_lambda=0.95)
 """Turn PPO with the discount and trace between actions of the others; its own defaults are 0.99 and 0.9."""
+GAMMA_TOKENS = {f"NTPO, gamma_token {value:g}": value for value in (0.9, 0.8, 0.5)}
+NTPO_DISCOUNTED = tuple(
+    trie(name, "NTPO", gae_lambda_token=GAE_LAMBDA_TOKEN, gamma_token=value) for name, value in GAMMA_TOKENS.items()
+)
+"""NTPO with a smaller discount inside actions; its own is that between actions, 0.95."""
+
+
+def discount_trend(task: Task) -> Trend:
+    """Return the comparison of NTPO's discounts inside actions on a task."""
+    return Trend(
+        "NTPO, gamma_token from 0.5 to 0.95",
+        {NTPO.name: GAMMA, **GAMMA_TOKENS},
+        Prediction.HIGHER,
+        (task.name,),
+        "NTPO gets worse as gamma_token falls",
+    )

@@ -209,6 +209,7 @@ class TaskJob(Job):
         model: Untrained model that plays.
         action_sampling: Action distribution of its policy.
         episodes: Number of its episodes.
+        evaluation_episodes: Number of episodes of an evaluation.
     """
 
     runner = "benchmarks.studies.engine.task_facts:run_task"
@@ -217,6 +218,7 @@ class TaskJob(Job):
     model: str = "pocket"
     action_sampling: str = "trie"
     episodes: int = 20
+    evaluation_episodes: int = 50
 
     @property
     def surroundings(self) -> dict[str, Any]:

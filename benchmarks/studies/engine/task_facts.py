@@ -11,12 +11,15 @@ import poad_sb3
 from benchmarks.runner.evaluation import play
 from benchmarks.runner.results import references_of
 from benchmarks.studies.engine.jobs import TaskJob
+from benchmarks.studies.engine.training import EVALUATION_SEED
 from lang_envs import oracle
+from lang_envs.agents import Agent as EnvFunction
 from lang_envs.agents import random_agent
+from lang_envs.report.statistics import Floats
 
 _SEED = 10_000
-_EPISODES = 2_000
-"""Number of episodes of random play and of the oracle, where no exact return is known."""
+_RANDOM_EPISODES = 2_000
+"""Number of episodes of random play, where no exact return is known."""
 
 
 def run_task(job: TaskJob) -> dict[str, Any]:
@@ -25,8 +28,9 @@ def run_task(job: TaskJob) -> dict[str, Any]:
     Returns:
         `choices_per_action`: mean number of tokens of an action at which more than one was possible;
         `share_with_several`: of the actions with more than one such token; `tokens_per_action`; `actions`: how many
-        were counted; `random` and `oracle`: mean returns, discounted as the task reports them; `exact`: whether these
-        two were computed without sampling.
+        were counted; `random` and `oracle`: mean returns, discounted as the task reports them, on the episodes of an
+        evaluation if the oracle's return differs between them; `exact`: whether these two were computed without
+        sampling.
     """
     env = gym.make(job.env_id, **job.env_kwargs)
     model = poad_sb3.POAD(
@@ -42,8 +46,9 @@ def run_task(job: TaskJob) -> dict[str, Any]:
         tokens += [len(step.path.action) for step in steps]
         observation, _, dones, _ = vec_env.step(np.stack([step.env_action for step in steps]))
         episodes += int(dones.sum())
-    exact = _exact(env.unwrapped, job)
-    ends = exact or _played(job)
+    best = _returns(job, lambda env, *_: oracle(env))
+    exact = None if np.ptp(best) else _exact(env.unwrapped, job)
+    ends = exact or {"random": _random(job), "oracle": float(best.mean())}
     return {
         "choices_per_action": round(float(np.mean(choices)), 3),
         "share_with_several": round(float(np.mean(np.array(choices) > 1)), 4),
@@ -63,11 +68,13 @@ def _exact(env: Any, job: TaskJob) -> dict[str, float] | None:
     return None if references is None else references._asdict()
 
 
-def _played(job: TaskJob) -> dict[str, float]:
+def _random(job: TaskJob) -> float:
     chance = random_agent(np.random.default_rng((_SEED, 1)))
-    players = {"random": chance, "oracle": lambda env, *_: oracle(env)}
-    found = {}
-    for name, player in players.items():
-        played = play(job.env_id, player, _EPISODES, seed=_SEED, env_kwargs=job.env_kwargs)
-        found[name] = float(np.mean([one.discounted_return for one in played]))
-    return found
+    n_times = -(-_RANDOM_EPISODES // job.evaluation_episodes)
+    return float(np.mean([_returns(job, chance) for _ in range(n_times)]))
+
+
+def _returns(job: TaskJob, player: EnvFunction) -> Floats:
+    """Return discounted returns on the episodes of an evaluation, `[evaluation_episodes]`."""
+    played = play(job.env_id, player, job.evaluation_episodes, seed=EVALUATION_SEED, env_kwargs=job.env_kwargs)
+    return np.array([one.discounted_return for one in played])

@@ -27,7 +27,7 @@ from poad_sb3.common.episode_lines import discount_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions.base import TokenPath
 
-_EVALUATION_SEED = 10_000
+EVALUATION_SEED = 10_000
 _ROLLOUT_SEED = 0
 _ROLLOUT_FIELDS = ("observation", "action", "reward", "success", "terminated", "truncated", "tokens", "log_probs")
 
@@ -87,7 +87,7 @@ class Evaluations(FirstRatioWatch):
         assert isinstance(self.model, LLMOnPolicyAlgorithm)
         # Seeded by itself: training draws the same random numbers however often it is watched.
         agent = PolicyAgent.of(self.model)
-        episodes = play(self.env_id, agent, self.n_episodes, seed=_EVALUATION_SEED, env_kwargs=self.env_kwargs)
+        episodes = play(self.env_id, agent, self.n_episodes, seed=EVALUATION_SEED, env_kwargs=self.env_kwargs)
         self.steps.append(self.num_timesteps)
         self.summaries.append(summarize(episodes))
         self.train_seconds -= time.perf_counter() - started

@@ -141,7 +141,9 @@ class Task(NamedTuple):
     def facts(self) -> TaskJob:
         """Job for choices per action of the untrained model, and returns of random and optimal play."""
         model = self.arguments.get("policy_kwargs", {}).get("model", "pocket")
-        return TaskJob(self.env_id, self.env_kwargs, model, self.arguments.get("action_sampling", "trie"))
+        sampling = self.arguments.get("action_sampling", "trie")
+        episodes = self.evaluation.episodes
+        return TaskJob(self.env_id, self.env_kwargs, model, sampling, evaluation_episodes=episodes)
 
 
 class Arm(NamedTuple):
