@@ -6,12 +6,17 @@ import itertools
 import json
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 from benchmarks.runner.machine import RESULTS
-from benchmarks.studies.engine.pieces import STUDIES
+from benchmarks.studies.app import AnyStudy
+from benchmarks.studies.engine.pieces import STUDIES, Pieces
+from benchmarks.studies.engine.study import Options
+from benchmarks.studies.registry import ALL
 
 REPORTS = {
     path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((RESULTS / "studies").glob("*.json"))
@@ -43,6 +48,18 @@ def _areas(method: dict[str, Any]) -> list[float]:
         height = ((returns[1:] + returns[:-1]) / 2 * np.diff(steps)).sum() / (steps[-1] - steps[0])
         areas.append(round(float(height), 9))
     return areas
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("study", ALL, ids=lambda one: one.name)
+def test_reports_are_those_of_the_code_and_the_pieces(study: AnyStudy) -> None:
+    """A changed plan without a new report would show the old plan."""
+    report = study.report(Options(seeds=study.seeds), Pieces(STUDIES / "pieces"))
+    for figure in report.pictures.values():
+        if isinstance(figure, Figure):
+            plt.close(figure)
+    made = json.loads(json.dumps(report.content))
+    assert {name: REPORTS[study.name][name] for name in made} == made
 
 
 @pytest.mark.parametrize(("name", "task", "method"), METHODS, ids=str)
