@@ -124,7 +124,9 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         seed = None if seed is None else operator.index(seed)  # Python's generator refuses NumPy's integers
         super().set_random_seed(seed)
         if seed is not None and hasattr(self, "policy"):
-            self.policy.seed(seed)
+            # NumPy ignores zeros at the end of a seed: [seed, 0, 0], of a policy with this seed, would be that of the
+            # first environment.
+            self.policy.seed(int(np.random.SeedSequence([seed, 3]).generate_state(1, np.uint64)[0]))
             self._shuffle_rng = np.random.default_rng([seed, 2])
 
     def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:

@@ -385,6 +385,7 @@ def test_a_loaded_model_goes_on_from_another_seed(tmp_path):
     assert actions(seed=1) == actions(seed=1) != actions(seed=2)
     assert actions(seed=1) != actions()
     again = POAD.load(tmp_path / "model", ENV_ID, seed=1)
+    assert again.policy.rngs_of(1)[0].random() != np.random.default_rng(1).random(), "of the first environment"
     assert again._last_obs is None, "the environments begin with a reset"
     assert again.learn(N, reset_num_timesteps=False).num_timesteps == 2 * N
     loaded = POAD.load(tmp_path / "model", ENV_ID, stats_window_size=3)
