@@ -75,6 +75,9 @@ _PLUMBING: Mapping[str, Any] = {
 _LONG_EPISODE = 10_000
 """Number of steps without the end of an episode until a rollout of whole episodes warns."""
 
+_MOST_TOO_LONG = 0.5
+"""Share of texts that the action space cannot hold above which a rollout warns."""
+
 
 def _settings() -> dict[str, Any]:
     """Return the settings with their defaults."""
@@ -160,6 +163,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             setattr(self, name, list(value) if isinstance(value, tuple) else value)
         self.stopwatch, self._chosen_defaults = Stopwatch(), ""
         self._collecting, self._update_is_due = False, False
+        self._warned: set[str] = set()
         self._waiting_saves: list[tuple[Target, Any, Any]] = []
         super().__init__(
             given["policy"],
@@ -339,6 +343,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             *super()._excluded_save_params(),
             "_collecting",
             "_waiting_saves",
+            "_warned",
             "stopwatch",
             "_chosen_defaults",
             "critic_lr_schedule",
@@ -358,6 +363,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """Train for at least `total_timesteps` environment steps (whole rollouts); see SB3."""
         name = tb_log_name or type(self).__name__
         self.stopwatch.restart()
+        self._warned.clear()
         with self.ranks.data_parallel():
             return super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
 
@@ -418,6 +424,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         groups: list[int] = [0] * env.num_envs
         seeds: list[int] = []  # of the groups
         begun: dict[int, Question] = {}  # the first question of each group
+        n_too_long, too_long = 0, self.policy.action_space.unfinished()
         if whole:
             playing[:] = False  # until the first round begins
         while self._is_unfinished(rollout_buffer.pos, n_rollout_steps, n_rounds, playing):
@@ -432,6 +439,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             new_obs, rewards, dones, infos = self._step_envs(step)
             actions = np.stack([one.env_action for one in pipeline.taken])  # read by callbacks
             self.num_timesteps += env.num_envs
+            n_too_long += int((actions == too_long).all(axis=1)[playing].sum())
             dones = dones & playing
             infos = [info if plays else _without_end(info) for info, plays in zip(infos, playing, strict=True)]
             latest_end = rollout_buffer.pos if dones.any() else latest_end
@@ -464,9 +472,28 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             )
         if whole:
             self.logger.record("rollout/truncated_share", rollout_buffer.truncated_share)
+        if self.action_sampling == ActionSampling.FREE:
+            self._record_too_long(n_too_long / int(rollout_buffer.counted.sum()))
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
+
+    def _record_too_long(self, share: float) -> None:
+        self.logger.record("rollout/too_long_share", share)
+        if share > _MOST_TOO_LONG:
+            self._warn_once(
+                "too long",
+                "Expected texts that the action space holds, of at most "
+                f"{self.policy.action_space.max_length - 1} tokens; {share:.0%} of this rollout's are not, and the "
+                "environment got an invalid action for each. Fix: an environment with a larger max_action_length, or a "
+                "smaller max_new_tokens.",
+            )
+
+    def _warn_once(self, subject: str, message: str) -> None:
+        """Warn of a subject at the first rollout that gives cause to in a call of `learn`."""
+        if subject not in self._warned:
+            self._warned.add(subject)
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     def _require_equal_ranks(self) -> None:
         """Compare weights, settings and generators of the ranks: numbers that part would go unnoticed."""
@@ -585,6 +612,13 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         low, high = clips["clip_range"], clips["clip_range_high"]
         assert low is not None
         settings = PPOSettings.of(self, ratio=self._ratio)
+        if not self.rollout_buffer.all_samples().is_decision.any():
+            self._warn_once(
+                "no decisions",
+                "Expected a rollout in which some token was chosen among several; this one has none, so that the "
+                "policy learns nothing from it. Fix: a larger top_k or top_p, an environment that lists more than one "
+                "action, or with drop_truncated a longer time limit.",
+            )
         with self.stopwatch.timing("update"):
             now = Clips(low, clips["clip_range_vf"], low if high is None else high)
             logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng, now)
