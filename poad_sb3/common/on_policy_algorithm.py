@@ -28,7 +28,7 @@ from poad_sb3.common.hyperparameters import check_combination, from_preset, warn
 from poad_sb3.common.pipelined_rollout import PipelinedRollout
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.ppo_update import Clips, update
-from poad_sb3.common.save_util import Target
+from poad_sb3.common.save_util import Target, prepare_path
 from poad_sb3.common.schedules import schedule_of, warn_of_zero_rate
 from poad_sb3.common.timing import Stopwatch
 from poad_sb3.credit.estimators import Estimator
@@ -310,15 +310,23 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """Write a checkpoint; training resumed from it is the same, bit for bit, as without a stop.
 
         The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole. Called
-        in the middle of a rollout (by a callback), the file is written when that rollout is complete: the weights are
-        those of the call, and the update on the rollout is the first thing the resumed training does.
+        in a rollout (by a callback), the file is written when that rollout is complete, and is not there before: the
+        weights are those of the call, and the update on the rollout is the first thing the resumed training does.
+
+        After an interrupt or an error the file holds the weights as they are. A rollout that was cut is not in it, and
+        neither is the rest of an update that was cut: its header has `"exact_resume": false`.
 
         Args:
-            path: Path (`.zip` is added) or binary file object.
+            path: Path (`.zip` is added) or, except in a rollout, binary file object.
             exclude: Attributes to leave out, as in SB3.
             include: Attributes to keep although they are left out by default, as in SB3.
+
+        Raises:
+            OSError: If the file cannot be written; in a rollout, raised at once if its folder cannot be.
+            ValueError: If `path` is neither a path nor a binary file, or a file in a rollout.
         """
         if self._collecting:
+            prepare_path(path)
             self._waiting_saves.append((path, exclude, include))
         else:
             super().save(path, exclude, include)
@@ -326,8 +334,14 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     def _commit_saves(self) -> None:
         self._collecting = False
         waiting, self._waiting_saves = self._waiting_saves, []
+        errors = []
         for path, exclude, include in waiting:
-            super().save(path, exclude, include)
+            try:
+                super().save(path, exclude, include)
+            except Exception as error:  # the other files are worth writing all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _capture(self) -> dict[str, Any]:
         rollout = self.rollout_buffer.get_state() if self._update_is_due else None
@@ -393,7 +407,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """
         if self._update_is_due:  # the checkpoint was taken between a rollout and its update
             self.train()
-        self._collecting = True
+        self._collecting, self._nothing_is_cut = True, False
         try:
             finished = self._collect(env, callback, rollout_buffer, n_rollout_steps)
         except BaseException:
@@ -402,7 +416,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             if self.ranks.is_first:
                 self._commit_saves()
             raise
-        self._update_is_due = finished
+        self._update_is_due = self._nothing_is_cut = finished
         if self.policy.lm.is_sharded and self.ranks.on_rank_zero("waiting", lambda: len(self._waiting_saves)):
             self._gathered = self._gather(keep=self.ranks.is_first)
         self.ranks.on_rank_zero("saves", self._commit_saves)
@@ -596,7 +610,6 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
     def train(self) -> None:
         """Update critic and policy: first the critic's epochs, then the policy's, fewer if `target_kl` stops them."""
-        self._update_is_due = False
         rate = self._scheduled("learning_rate", self.lr_schedule)
         critic_rate = self._scheduled("critic_learning_rate", self.critic_lr_schedule)
         # Evaluation mode: a base model's own dropout would make old and new log-probabilities differ.
@@ -619,11 +632,14 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 "policy learns nothing from it. Fix: a larger top_k or top_p, an environment that lists more than one "
                 "action, or with drop_truncated a longer time limit.",
             )
+        # A part of an update cannot be taken back: once begun it is not begun again.
+        self._update_is_due = self._nothing_is_cut = False
         with self.stopwatch.timing("update"):
             now = Clips(low, clips["clip_range_vf"], low if high is None else high)
             logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng, now)
         _warn_if_off_policy(logged.get("first_ratio_error", 0.0), self.policy.lm.is_full_precision)
         self._n_updates += self.n_epochs
+        self._nothing_is_cut = True
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name, clip in clips.items():
             if clip is not None and (name != "clip_range_vf" or self.policy.critic is not None):
