@@ -67,6 +67,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         self._resume: dict[str, Any] | None = None
         self._gathered: dict[str, dict[str, Any]] | None = None
         self._envs_are_sound = True
+        self._nothing_is_cut = True  # no rollout, step or update has begun without an end
         self._context_spec = context_spec_of((policy_kwargs or {}).get("prompt", "auto"))
         if self.ranks.size > 1:
             _prepare(self.ranks, kwargs)
@@ -124,7 +125,9 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         seed = None if seed is None else operator.index(seed)  # Python's generator refuses NumPy's integers
         super().set_random_seed(seed)
         if seed is not None and hasattr(self, "policy"):
-            self.policy.seed(seed)
+            # NumPy ignores zeros at the end of a seed: [seed, 0, 0], of a policy with this seed, would be that of the
+            # first environment.
+            self.policy.seed(int(np.random.SeedSequence([seed, 3]).generate_state(1, np.uint64)[0]))
             self._shuffle_rng = np.random.default_rng([seed, 2])
 
     def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
@@ -215,7 +218,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
     def _is_exact(self, left_out: set[str]) -> bool:
         """Return whether training resumed from a checkpoint is the same as if it had never stopped."""
         # VecNormalize keeps running statistics that SB3 saves apart.
-        return (self._resume or {}).get("envs") is not None and self._vec_normalize_env is None
+        has_envs = (self._resume or {}).get("envs") is not None
+        return has_envs and self._nothing_is_cut and self._vec_normalize_env is None
 
     def _check_fingerprint(self, saved: str | None) -> None:
         if saved not in (None, self.policy.lm.fingerprint):
@@ -325,7 +329,9 @@ class LanguageModelAlgorithm(BaseAlgorithm):
     ) -> None:
         """Write a checkpoint; training resumed from it is the same, bit for bit, as without a stop.
 
-        The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole.
+        The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole. After
+        an interrupt or an error in a step or an update it holds the weights as they are; its header has
+        `"exact_resume": false`.
 
         Args:
             path: Path (`.zip` is added) or binary file object.

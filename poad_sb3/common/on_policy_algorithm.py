@@ -28,7 +28,7 @@ from poad_sb3.common.hyperparameters import check_combination, from_preset, warn
 from poad_sb3.common.pipelined_rollout import PipelinedRollout
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.ppo_update import Clips, update
-from poad_sb3.common.save_util import Target
+from poad_sb3.common.save_util import Target, prepare_path
 from poad_sb3.common.schedules import schedule_of, warn_of_zero_rate
 from poad_sb3.common.timing import Stopwatch
 from poad_sb3.credit.estimators import Estimator
@@ -74,6 +74,9 @@ _PLUMBING: Mapping[str, Any] = {
 
 _LONG_EPISODE = 10_000
 """Number of steps without the end of an episode until a rollout of whole episodes warns."""
+
+_MOST_TOO_LONG = 0.5
+"""Share of texts that the action space cannot hold above which a rollout warns."""
 
 
 def _settings() -> dict[str, Any]:
@@ -160,6 +163,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             setattr(self, name, list(value) if isinstance(value, tuple) else value)
         self.stopwatch, self._chosen_defaults = Stopwatch(), ""
         self._collecting, self._update_is_due = False, False
+        self._warned: set[str] = set()
         self._waiting_saves: list[tuple[Target, Any, Any]] = []
         super().__init__(
             given["policy"],
@@ -306,15 +310,23 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """Write a checkpoint; training resumed from it is the same, bit for bit, as without a stop.
 
         The file is written beside `path` and moved into place, so a crash leaves the previous checkpoint whole. Called
-        in the middle of a rollout (by a callback), the file is written when that rollout is complete: the weights are
-        those of the call, and the update on the rollout is the first thing the resumed training does.
+        in a rollout (by a callback), the file is written when that rollout is complete, and is not there before: the
+        weights are those of the call, and the update on the rollout is the first thing the resumed training does.
+
+        After an interrupt or an error the file holds the weights as they are. A rollout that was cut is not in it, and
+        neither is the rest of an update that was cut: its header has `"exact_resume": false`.
 
         Args:
-            path: Path (`.zip` is added) or binary file object.
+            path: Path (`.zip` is added) or, except in a rollout, binary file object.
             exclude: Attributes to leave out, as in SB3.
             include: Attributes to keep although they are left out by default, as in SB3.
+
+        Raises:
+            OSError: If the file cannot be written; in a rollout, raised at once if its folder cannot be.
+            ValueError: If `path` is neither a path nor a binary file, or a file in a rollout.
         """
         if self._collecting:
+            prepare_path(path)
             self._waiting_saves.append((path, exclude, include))
         else:
             super().save(path, exclude, include)
@@ -322,8 +334,14 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     def _commit_saves(self) -> None:
         self._collecting = False
         waiting, self._waiting_saves = self._waiting_saves, []
+        errors = []
         for path, exclude, include in waiting:
-            super().save(path, exclude, include)
+            try:
+                super().save(path, exclude, include)
+            except Exception as error:  # the other files are worth writing all the same
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def _capture(self) -> dict[str, Any]:
         rollout = self.rollout_buffer.get_state() if self._update_is_due else None
@@ -339,6 +357,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             *super()._excluded_save_params(),
             "_collecting",
             "_waiting_saves",
+            "_warned",
             "stopwatch",
             "_chosen_defaults",
             "critic_lr_schedule",
@@ -358,6 +377,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """Train for at least `total_timesteps` environment steps (whole rollouts); see SB3."""
         name = tb_log_name or type(self).__name__
         self.stopwatch.restart()
+        self._warned.clear()
         with self.ranks.data_parallel():
             return super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
 
@@ -387,7 +407,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """
         if self._update_is_due:  # the checkpoint was taken between a rollout and its update
             self.train()
-        self._collecting = True
+        self._collecting, self._nothing_is_cut = True, False
         try:
             finished = self._collect(env, callback, rollout_buffer, n_rollout_steps)
         except BaseException:
@@ -396,7 +416,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             if self.ranks.is_first:
                 self._commit_saves()
             raise
-        self._update_is_due = finished
+        self._update_is_due = self._nothing_is_cut = finished
         if self.policy.lm.is_sharded and self.ranks.on_rank_zero("waiting", lambda: len(self._waiting_saves)):
             self._gathered = self._gather(keep=self.ranks.is_first)
         self.ranks.on_rank_zero("saves", self._commit_saves)
@@ -418,6 +438,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         groups: list[int] = [0] * env.num_envs
         seeds: list[int] = []  # of the groups
         begun: dict[int, Question] = {}  # the first question of each group
+        n_too_long, too_long = 0, self.policy.action_space.unfinished()
         if whole:
             playing[:] = False  # until the first round begins
         while self._is_unfinished(rollout_buffer.pos, n_rollout_steps, n_rounds, playing):
@@ -432,6 +453,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             new_obs, rewards, dones, infos = self._step_envs(step)
             actions = np.stack([one.env_action for one in pipeline.taken])  # read by callbacks
             self.num_timesteps += env.num_envs
+            n_too_long += int((actions == too_long).all(axis=1)[playing].sum())
             dones = dones & playing
             infos = [info if plays else _without_end(info) for info, plays in zip(infos, playing, strict=True)]
             latest_end = rollout_buffer.pos if dones.any() else latest_end
@@ -464,9 +486,28 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             )
         if whole:
             self.logger.record("rollout/truncated_share", rollout_buffer.truncated_share)
+        if self.action_sampling == ActionSampling.FREE:
+            self._record_too_long(n_too_long / int(rollout_buffer.counted.sum()))
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
+
+    def _record_too_long(self, share: float) -> None:
+        self.logger.record("rollout/too_long_share", share)
+        if share > _MOST_TOO_LONG:
+            self._warn_once(
+                "too long",
+                "Expected texts that the action space holds, of at most "
+                f"{self.policy.action_space.max_length - 1} tokens; {share:.0%} of this rollout's are not, and the "
+                "environment got an invalid action for each. Fix: an environment with a larger max_action_length, or a "
+                "smaller max_new_tokens.",
+            )
+
+    def _warn_once(self, subject: str, message: str) -> None:
+        """Warn of a subject at the first rollout that gives cause to in a call of `learn`."""
+        if subject not in self._warned:
+            self._warned.add(subject)
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     def _require_equal_ranks(self) -> None:
         """Compare weights, settings and generators of the ranks: numbers that part would go unnoticed."""
@@ -569,7 +610,6 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
     def train(self) -> None:
         """Update critic and policy: first the critic's epochs, then the policy's, fewer if `target_kl` stops them."""
-        self._update_is_due = False
         rate = self._scheduled("learning_rate", self.lr_schedule)
         critic_rate = self._scheduled("critic_learning_rate", self.critic_lr_schedule)
         # Evaluation mode: a base model's own dropout would make old and new log-probabilities differ.
@@ -585,11 +625,21 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         low, high = clips["clip_range"], clips["clip_range_high"]
         assert low is not None
         settings = PPOSettings.of(self, ratio=self._ratio)
+        if not self.rollout_buffer.all_samples().is_decision.any():
+            self._warn_once(
+                "no decisions",
+                "Expected a rollout in which some token was chosen among several; this one has none, so that the "
+                "policy learns nothing from it. Fix: a larger top_k or top_p, an environment that lists more than one "
+                "action, or with drop_truncated a longer time limit.",
+            )
+        # A part of an update cannot be taken back: once begun it is not begun again.
+        self._update_is_due = self._nothing_is_cut = False
         with self.stopwatch.timing("update"):
             now = Clips(low, clips["clip_range_vf"], low if high is None else high)
             logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng, now)
         _warn_if_off_policy(logged.get("first_ratio_error", 0.0), self.policy.lm.is_full_precision)
         self._n_updates += self.n_epochs
+        self._nothing_is_cut = True
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name, clip in clips.items():
             if clip is not None and (name != "clip_range_vf" or self.policy.critic is not None):

@@ -335,15 +335,16 @@ class LLMPolicy(TextPolicy):
     def predict_values(self, observation: Any) -> Tensor:
         """Return the value of each observation before any action token, `[n]`; 0 without a critic."""
         if self.critic is None:
-            return torch.zeros(len(parse_observation(observation)[0]))
-        return self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)]).values
+            return torch.zeros(len(parse_observation(observation)[0]), device=self.device)
+        known = self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)])
+        return known.values[known.starts]
 
     def forward(self, observation: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return actions `[n, max_length]`, state values `[n]` and log-probabilities of the whole actions `[n]`."""
         steps = self.act(observation, deterministic)
-        actions = torch.from_numpy(np.stack([step.env_action for step in steps]))
-        values = self.predict_values(observation)
-        return actions, values, torch.tensor([float(step.log_probs.sum()) for step in steps])
+        actions = torch.from_numpy(np.stack([step.env_action for step in steps])).to(self.device)
+        log_probs = torch.tensor([float(step.log_probs.sum()) for step in steps], device=self.device)
+        return actions, self.predict_values(observation), log_probs
 
 
 def _divided(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import pathlib
 import random
 import zipfile
@@ -48,12 +49,34 @@ def atomic_target(target: Target) -> Iterator[Target]:
         yield buffer
         target.write(buffer.getvalue())
         return
+    with replacing(_final(target)) as draft:
+        yield draft
+
+
+def prepare_path(target: Target) -> None:
+    """Make the folder of a checkpoint that is written later, and see whether it can be.
+
+    Raises:
+        OSError: If the path is a folder, or its folder cannot be made or written to.
+        ValueError: If the target is no path: a file object may be closed by then.
+    """
+    if not isinstance(target, str | pathlib.Path):
+        raise ValueError(  # noqa: TRY004 - the type is right elsewhere
+            f"Expected a path in the middle of a rollout, at whose end the checkpoint is written; got {target!r:.80}. "
+            "Fix: pass a path, or save after learn()."
+        )
+    folder = _final(target).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"Expected a folder to write in; {folder} is read-only. Fix: name a file elsewhere.")
+
+
+def _final(target: str | pathlib.Path) -> pathlib.Path:
     final = pathlib.Path(target)
     final = final if final.suffix else final.with_name(f"{final.name}.zip")
     if final.is_dir():
         raise IsADirectoryError(f"Expected a file to write; {final} is a folder. Fix: name a file in it.")
-    with replacing(final) as draft:
-        yield draft
+    return final
 
 
 def add_header(target: Target, header: dict[str, Any]) -> None:

@@ -407,6 +407,7 @@ def usual() -> dict[str, dict[str, bytes]]:
 
 
 @pytest.mark.filterwarnings("ignore:n_steps=.* has no effect")  # beside n_episodes
+@pytest.mark.filterwarnings("ignore:.*this one has none")  # with drop_truncated
 @pytest.mark.matrix_after(5)
 @pytest.mark.parametrize("argument", OTHER_VALUES)
 def test_every_argument_does_something(usual: dict[str, dict[str, bytes]], argument: str) -> None:

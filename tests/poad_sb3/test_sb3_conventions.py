@@ -652,6 +652,13 @@ def test_set_random_seed_repeats_samples(kind: str) -> None:
     assert len({str(one) for one in drawn[0]}) > 1
 
 
+def test_set_random_seed_gives_acting_and_environments_different_draws(kind: str) -> None:
+    model = make(kind)
+    model.set_random_seed(4)
+    rngs = [np.random.default_rng(4), *model.policy.rngs_of(2), model.policy.predict_rng, model._shuffle_rng]
+    assert len({tuple(rng.random(3)) for rng in rngs}) == len(rngs)
+
+
 def test_predict_takes_one_observation_or_a_batch(any_kind: str) -> None:
     model = make(any_kind, env=monitored(2))
     batch, single = model.env.reset(), LampEnv().reset(seed=0)[0]

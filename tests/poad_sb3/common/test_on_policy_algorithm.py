@@ -8,13 +8,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
+from toy import LampEnv
 
+from lang_envs import TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import POAD, UnsupportedEnvError
 from poad_sb3.common.hyperparameters import typed_arguments
@@ -315,3 +317,69 @@ def test_clip_range_schedules_in_presets_and_from_the_shell() -> None:
         "clip_range": "lin_0.3",
         "clip_range_vf": None,
     }
+
+
+# ---------------------------------------------------------------------- rollouts that teach little
+
+LAMPS = {"seed": 0, "n_steps": 4, "batch_size": 4, "n_epochs": 1, "policy_kwargs": {"critic_arch": (8,)}}
+
+
+class CrampedLamps(LampEnv):
+    """Lamps whose action space holds few texts."""
+
+    def __init__(self, max_length: int) -> None:
+        super().__init__()
+        self.action_space = TokenSequence(self.action_space.tokenizer, max_length)
+
+
+class Shares(BaseCallback):
+    """Shares of texts that are too long: as logged, and as the environments saw them."""
+
+    def _on_training_start(self) -> None:
+        self.logged: list[float | None] = []
+        self.seen: list[float] = []
+        self._unheld: list[bool] = []
+
+    def _on_step(self) -> bool:
+        self._unheld += (self.locals["actions"] == self.model.action_space.unfinished()).all(axis=1).tolist()
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.logged.append(self.logger.name_to_value.get("rollout/too_long_share"))
+        self.seen.append(float(np.mean(self._unheld)))
+        self._unheld.clear()
+
+
+def lamps(max_length: int, **kwargs: Any) -> POAD:
+    return POAD("LLMPolicy", CrampedLamps(max_length), **LAMPS, **kwargs)
+
+
+FREE: dict[str, Any] = {"action_sampling": "free", "max_new_tokens": 4}
+
+
+def test_texts_that_the_action_space_cannot_hold_are_counted_and_told_once_a_training() -> None:
+    model, shares = lamps(2, **FREE), Shares()
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match=r"of at most 1 tokens; .*% of this .*Fix: .*max_action_length") as told:
+            model.learn(8, callback=shares)
+        assert len(told) == 1
+        assert shares.logged == shares.seen
+        assert len(shares.seen) == 2
+        assert max(shares.seen) > 0.5
+
+
+@pytest.mark.parametrize(("settings", "logged"), [(FREE, 0.0), ({}, None)], ids=["free", "listed"])
+def test_texts_that_the_action_space_holds_are_not_told(settings: dict[str, Any], logged: float | None) -> None:
+    shares = Shares()
+    lamps(64, **settings).learn(4, callback=shares)  # a warning would be an error
+    assert shares.logged == [logged]
+
+
+@pytest.mark.parametrize("settings", [{}, {"action_sampling": "free", "top_k": 1, "max_new_tokens": 2}], ids=str)
+def test_rollouts_without_a_choice_are_told_once_a_training(settings: dict[str, Any]) -> None:
+    model = POAD("LLMPolicy", LampEnv(forced=("red", "green", "blue")), **LAMPS, **settings)
+    before = weights(model)
+    with pytest.warns(RuntimeWarning, match=r"token was chosen among several; this one has none.*Fix: ") as told:
+        model.learn(8)
+    assert len(told) == 1
+    assert not any("lora" in name for name in changed(before, weights(model)))

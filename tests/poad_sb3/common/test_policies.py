@@ -172,6 +172,26 @@ def test_forward_agrees_with_its_parts(policy: LLMPolicy) -> None:
     torch.testing.assert_close(values, policy.predict_values(observation))
 
 
+def test_repeated_observations_have_a_value_each(policy: LLMPolicy) -> None:
+    values = policy.predict_values(batch_of([RED, GREEN]))
+    repeated = batch_of([RED, RED, GREEN, RED])
+    expected = values[[0, 0, 1, 0]]
+    torch.testing.assert_close(policy.predict_values(repeated), expected, rtol=0, atol=1e-4)
+    actions, values, log_probs = policy(repeated)
+    torch.testing.assert_close(values, expected, rtol=0, atol=1e-4)
+    assert len(actions) == len(log_probs) == 4
+    assert actions.device == values.device == log_probs.device == policy.device
+
+
+def test_without_a_critic_values_are_zeros_on_the_device_of_the_policy(
+    policy: LLMPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policy, "critic", None)
+    values = policy.predict_values(batch_of([RED, RED]))
+    assert values.tolist() == [0, 0]
+    assert values.device == policy.device
+
+
 # ------------------------------------------------------------------ batches
 
 

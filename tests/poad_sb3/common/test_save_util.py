@@ -18,7 +18,8 @@ from toy import LampEnv
 
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
-from poad_sb3 import POAD, CheckpointError
+from poad_sb3 import BADQ, POAD, CheckpointError
+from poad_sb3.common.save_util import prepare_path
 from poad_sb3.pocket import POCKET_FOLDER
 
 ENV_ID = "Overcooked-TomatoSalad-v0"
@@ -385,6 +386,7 @@ def test_a_loaded_model_goes_on_from_another_seed(tmp_path):
     assert actions(seed=1) == actions(seed=1) != actions(seed=2)
     assert actions(seed=1) != actions()
     again = POAD.load(tmp_path / "model", ENV_ID, seed=1)
+    assert again.policy.rngs_of(1)[0].random() != np.random.default_rng(1).random(), "of the first environment"
     assert again._last_obs is None, "the environments begin with a reset"
     assert again.learn(N, reset_num_timesteps=False).num_timesteps == 2 * N
     loaded = POAD.load(tmp_path / "model", ENV_ID, stats_window_size=3)
@@ -517,3 +519,111 @@ def test_checkpoint_callback_writes_at_rollout_boundaries(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"at_{k}_steps.zip" for k in (10, 20, 30)]
     for path in tmp_path.iterdir():
         POAD.load(path, ENV_ID)
+
+
+# ---------------------------------------------------------------------- what a header promises
+
+LAMPS = {"seed": 4, "n_steps": 4, "batch_size": 4, "n_epochs": 1, "policy_kwargs": {"critic_arch": (8,)}}
+
+
+class At(BaseCallback):
+    """Does something to the model at a step of the callback."""
+
+    def __init__(self, step, what):
+        super().__init__()
+        self.step, self.what = step, what
+
+    def _on_step(self):
+        return self.what(self.model) is not False if self.n_calls == self.step else True
+
+
+def says_exact(path):
+    with zipfile.ZipFile(path) as archive:
+        return json.loads(archive.read("poad.json"))["exact_resume"]
+
+
+def interrupt(*_args, **_kwargs):
+    raise KeyboardInterrupt
+
+
+def test_a_rollout_that_was_cut_resumes_not_exactly(tmp_path):
+    model = POAD("LLMPolicy", LampEnv(), **LAMPS)
+    save = At(2, lambda model: model.save(tmp_path / "waiting.zip"))
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(4, callback=[save, At(3, interrupt)])
+    model.save(tmp_path / "after.zip")
+    model.learn(4, callback=At(2, lambda model: model.save(tmp_path / "whole.zip")))
+    model.save(tmp_path / "learned.zip")
+    model.learn(4, callback=[At(1, lambda model: model.save(tmp_path / "stopped.zip")), At(2, lambda model: False)])
+    exact = {path.stem: says_exact(path) for path in tmp_path.iterdir()}
+    assert exact == {"waiting": False, "after": False, "whole": True, "learned": True, "stopped": False}
+    again = POAD.load(tmp_path / "stopped.zip", LampEnv())
+    again.save(tmp_path / "again.zip")
+    assert not says_exact(tmp_path / "again.zip")
+
+
+@pytest.mark.parametrize("kind", [POAD, BADQ])
+def test_an_update_that_was_cut_resumes_not_exactly(tmp_path, monkeypatch, kind):
+    of_kind = LAMPS if kind is POAD else {"seed": 4, "train_freq": 4, "learning_starts": 4, "batch_size": 4}
+    model = kind("LLMPolicy" if kind is POAD else "BADQPolicy", LampEnv(), **of_kind)
+    with monkeypatch.context() as patch:
+        patch.setattr(model.policy.critic_optimizer, "step", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            model.learn(4)
+    model.save(tmp_path / "cut.zip")
+    assert not says_exact(tmp_path / "cut.zip")
+    model.learn(4, reset_num_timesteps=False)
+    model.save(tmp_path / "whole.zip")
+    assert says_exact(tmp_path / "whole.zip")
+
+
+def test_an_update_that_a_wrong_rate_held_back_is_not_lost(tmp_path):
+    straight = POAD("LLMPolicy", LampEnv(), **LAMPS).learn(4)
+    model = POAD("LLMPolicy", LampEnv(), **LAMPS)
+    model.lr_schedule = lambda _: float("nan")
+    with pytest.raises(ValueError, match="Expected learning_rate to stay a number"):
+        model.learn(4)
+    model.save(tmp_path / "held back.zip")
+    assert says_exact(tmp_path / "held back.zip")
+    assert_same(straight, POAD.load(tmp_path / "held back.zip", LampEnv()).learn(0, reset_num_timesteps=False))
+
+
+# ---------------------------------------------------------------------- what waits for the end of a rollout
+
+
+def test_what_cannot_be_written_at_the_end_of_the_rollout_is_refused_at_the_call(tmp_path):
+    (tmp_path / "folder.zip").mkdir()
+    (tmp_path / "file").touch()
+    errors = []
+
+    def save(model):
+        for target in (io.BytesIO(), tmp_path / "folder.zip", tmp_path / "file" / "model.zip"):
+            try:
+                model.save(target)
+            except (OSError, ValueError) as error:
+                errors.append(f"{type(error).__name__}: {error}")
+
+    POAD("LLMPolicy", LampEnv(), **LAMPS).learn(4, callback=At(1, save))
+    of_object, of_folder, of_file = errors
+    assert of_object.startswith("ValueError: Expected a path in the middle of a rollout")
+    assert of_object.endswith("Fix: pass a path, or save after learn().")
+    assert of_folder.startswith("IsADirectoryError: Expected a file to write")
+    assert of_file.startswith(("FileExistsError", "NotADirectoryError"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.zip"]
+
+
+def test_a_read_only_folder_is_refused_at_the_call(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
+    with pytest.raises(PermissionError, match=r"Expected a folder to write in; .* is read-only. Fix: name a file"):
+        prepare_path(tmp_path / "model.zip")
+
+
+def test_a_save_that_fails_costs_no_other_one(tmp_path):
+    def save(model):
+        for name in ("bad", "good"):
+            model.save(tmp_path / name)
+        (tmp_path / "bad.zip").mkdir()
+
+    with pytest.raises(IsADirectoryError, match=r"bad\.zip is a folder"):
+        POAD("LLMPolicy", LampEnv(), **LAMPS).learn(4, callback=At(1, save))
+    assert POAD.load(tmp_path / "good.zip", LampEnv()).num_timesteps == 4

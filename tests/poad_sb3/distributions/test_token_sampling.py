@@ -184,6 +184,7 @@ def test_a_stop_text_ends_an_action_before_itself(small: LanguageModel) -> None:
         assert len(short.log_probs) == len(short.path.decisions) == len(short.path.action)
 
 
+@pytest.mark.filterwarnings("ignore:.*this one has none")  # with top_k=1
 @pytest.mark.parametrize("sampling", [{"top_k": 1}, {"top_p": 0.5}], ids=str)
 def test_a_token_without_an_alternative_decides_nothing(sampling: dict[str, Any]) -> None:
     agent = make_agent(action_sampling="free", max_new_tokens=8, **sampling).learn(16)
