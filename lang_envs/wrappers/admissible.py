@@ -166,8 +166,8 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
         fields: Fields of `info` that are packed there too, such as `("prefix", "suffix")`.
 
     Raises:
-        TypeError: If the observations are not text, `history` comes without a `TokenSequence` of actions, or `fields`
-            is a text.
+        TypeError: If the observations are not text, `history` comes without a `TokenSequence` of actions, `fields` is a
+            text, or a reward is no number.
         InfoError: If `info` lacks `admissible_actions` or one of the fields, a field is not a text, or a list is longer
             than `max_list_length`.
     """
@@ -217,6 +217,11 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
         text, reward, terminated, truncated, info = self.env.step(action)
         if self.episode_context.n_steps:
             self.episode_context = self.episode_context.after(text_of_action(self.env.action_space, action), text)
+        if not isinstance(reward, float | int | SupportsFloat):  # floats first: the protocol is slow
+            raise TypeError(
+                f"Expected a number as reward of {self.env.unwrapped}; got {reward!r:.80}. "
+                "Fix: return a float from its step()."
+            )
         mark_success(info)
         return self._observation(text, info), reward, terminated, truncated, info
 

@@ -104,6 +104,26 @@ class Broken(gym.Env[str, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
         return "x", self.info
 
+    def step(self, action: Any) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+        return "x", self.info["reward"], False, False, self.info
+
+
+@pytest.mark.parametrize("reward", [None, "1"])
+def test_a_reward_that_is_no_number_names_its_environment(reward: Any) -> None:
+    env = AdmissibleObservation(Broken({"admissible_actions": None, "reward": reward}))
+    env.reset()
+    with pytest.raises(
+        TypeError, match=rf"^Expected a number as reward of <Broken.*>; got {reward!r}\. Fix: return a "
+    ):
+        env.step(env.action_space.encode("x"))
+
+
+@pytest.mark.parametrize("reward", [1, True, np.float32(0.5), np.array(0.5), np.int64(2)], ids=repr)
+def test_rewards_are_numbers_of_any_kind(reward: Any) -> None:
+    env = AdmissibleObservation(Broken({"admissible_actions": None, "reward": reward}))
+    env.reset()
+    assert env.step(env.action_space.encode("x"))[1] is reward
+
 
 def _in_a_vector(env: gym.Env[Any, Any]) -> Any:
     from stable_baselines3.common.vec_env import DummyVecEnv
