@@ -9,6 +9,7 @@ from lang_envs.core import LangEnv, Outcome, oracle
 from lang_envs.errors import (
     ActionError,
     EncodingError,
+    InfoError,
     LangEnvsError,
     MissingExtraError,
     StateError,
@@ -27,6 +28,7 @@ __all__ = [
     "EncodingError",
     "EnvRow",
     "HuggingFaceTokenizer",
+    "InfoError",
     "LangEnv",
     "LangEnvsError",
     "MissingExtraError",

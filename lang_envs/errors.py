@@ -8,6 +8,7 @@ from pathlib import Path
 __all__ = [
     "ActionError",
     "EncodingError",
+    "InfoError",
     "LangEnvsError",
     "MissingExtraError",
     "StateError",
@@ -33,6 +34,10 @@ class EncodingError(LangEnvsError, ValueError):
 
 class ActionError(LangEnvsError, ValueError):
     """An action of the wrong type, shape or range (a wrong *text* is never an error)."""
+
+
+class InfoError(LangEnvsError, ValueError):
+    """An `info` of a reset or step without the fields that the contract of environments promises."""
 
 
 class StateError(LangEnvsError, ValueError):

@@ -48,6 +48,9 @@ class TextObservation(str):
     Args:
         text: Text of the observation.
         admissible_actions: Texts listed as possible now; None where any text is an action.
+
+    Raises:
+        TypeError: If the list is a single text.
     """
 
     __slots__ = ("admissible_actions",)
@@ -56,6 +59,11 @@ class TextObservation(str):
 
     def __new__(cls, text: str, admissible_actions: Sequence[str] | None = None) -> TextObservation:
         """See the class."""
+        if isinstance(admissible_actions, str):
+            raise TypeError(
+                f"Expected admissible_actions as a list of str, or None; got {admissible_actions!r:.80}. "
+                "Fix: a list, also of a single action."
+            )
         self = super().__new__(cls, text)
         self.admissible_actions = None if admissible_actions is None else tuple(admissible_actions)
         return self

@@ -32,7 +32,7 @@ from benchmarks.performance.synthetic import random_model
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_result
 from benchmarks.runner.options import Count
-from poad_sb3.credit.mismatch import MARGIN, CleanMismatch, Mismatch, gate, measure
+from poad_sb3.credit.mismatch import MARGIN, CleanMismatch, Mismatch, gate, measure_mismatch
 from poad_sb3.distributions.action_trie import Decision
 from poad_sb3.distributions.base import SampledAction, TokenPath
 from poad_sb3.distributions.free import FreeDistribution, generate
@@ -63,7 +63,7 @@ class Responses(NamedTuple):
 
     def mismatch(self) -> Mismatch:
         """Return the mismatch of all of them."""
-        return measure(np.concatenate(self.sampled), np.concatenate(self.scored), [*map(len, self.sampled)])
+        return measure_mismatch(np.concatenate(self.sampled), np.concatenate(self.scored), [*map(len, self.sampled)])
 
 
 class Pools(NamedTuple):
@@ -184,7 +184,7 @@ def batches(pools: Pools, kind: str, n: int, noise: float, seed: int = TEST_SEED
         old = np.concatenate(sampled)
         if kind == "noise":
             old = old + noise * rng.standard_normal(len(old))
-        yield measure(old, np.concatenate(scored), [*map(len, sampled)])
+        yield measure_mismatch(old, np.concatenate(scored), [*map(len, sampled)])
 
 
 def share_refused(pools: Pools, clean: CleanMismatch, kind: str, n: int, noise: float = 0.0) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium as gym
 
 from lang_envs.core import MAX_LIST_LENGTH, Tokens
+from lang_envs.errors import InfoError
 from lang_envs.spaces import TextSpace, TokenSequence
 
 _CHARACTERS_PER_CHARACTER = 6
@@ -44,15 +45,15 @@ class EpisodeContext(NamedTuple):
         recent = (*self.recent, (self.text, action))[-self.n_steps :] if self.n_steps else ()
         return self._replace(text=str(text), recent=recent)
 
-    def pack(self, info: dict[str, Any]) -> str:
+    def pack(self, info: Mapping[str, Any]) -> str:
         """Return the steps and the fields as JSON.
 
         Raises:
-            KeyError: If `info` lacks one of the fields, or a field is not a text.
+            InfoError: If `info` lacks one of the fields, or a field is not a text.
         """
         for name in self.fields:
             if not isinstance(info.get(name), str):
-                raise KeyError(
+                raise InfoError(
                     f"Expected info[{name!r}] to be a str in every reset and step; got keys {sorted(info)}. "
                     "Fix: leave it out of fields, or use a prompt that does not need it."
                 )
@@ -83,10 +84,59 @@ def admissible_space(
 
 
 def admissible_observation(text: str, actions: Sequence[str] | None, context: str | None = None) -> dict[str, str]:
-    """Return an element of `admissible_space`; an open action space is the JSON `null`."""
+    """Return an element of `admissible_space`; an open action space is the JSON `null`.
+
+    Raises:
+        InfoError: If `actions` is a single text, or no list at all.
+    """
+    if isinstance(actions, str | bytes) or not isinstance(actions, Iterable | None):
+        raise InfoError(
+            f"Expected admissible_actions as a list of str, or None; got {actions!r:.80}. "
+            "Fix: a list, also of a single action."
+        )
     listed = None if actions is None else [str(action) for action in actions]
     packed = {} if context is None else {"context": context}
     return {"text": str(text), "admissible_actions": json.dumps(listed, ensure_ascii=False), **packed}
+
+
+def admissible_actions_of(info: Mapping[str, Any]) -> Any:
+    """Return the listed actions of a reset or step, None where any text is one.
+
+    Raises:
+        InfoError: If `info` has no `admissible_actions`.
+    """
+    if "admissible_actions" not in info:
+        raise InfoError(
+            f"Expected info['admissible_actions'] in every reset and step; got keys {sorted(info)}. "
+            "Fix: let the environment return it (None where any text is allowed)."
+        )
+    return info["admissible_actions"]
+
+
+def observation_with_actions(
+    text: str, info: Mapping[str, Any], context: EpisodeContext, max_list_length: int
+) -> dict[str, str]:
+    """Return the element of `admissible_space` for a reset or step.
+
+    Args:
+        text: Text of the observation.
+        info: Info of the reset or step.
+        context: Context of the episode.
+        max_list_length: Maximum number of characters of the list.
+
+    Raises:
+        InfoError: If `info` lacks the list or a field of the context, or the list is longer than `max_list_length`.
+    """
+    packed = context.pack(info) if context.is_wanted else None
+    observation = admissible_observation(text, admissible_actions_of(info), packed)
+    length = len(observation["admissible_actions"])
+    if length > max_list_length:
+        raise InfoError(
+            f"Expected a list of at most {max_list_length} characters as JSON; got {length}. "
+            f"Fix: AdmissibleObservation(env, max_list_length={length}) or more, or an attribute of that name in the "
+            "environment's class."
+        )
+    return observation
 
 
 def text_of_action(space: Any, action: Any) -> str:
@@ -116,10 +166,10 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
         fields: Fields of `info` that are packed there too, such as `("prefix", "suffix")`.
 
     Raises:
-        TypeError: If the observations are not text, `history` comes without a `TokenSequence` of actions, or `fields`
-            is a text.
-        KeyError: If `info` lacks `admissible_actions` or one of the fields, or a field is not a text.
-        ValueError: If a list is longer than `max_list_length`.
+        TypeError: If the observations are not text, `history` comes without a `TokenSequence` of actions, `fields` is a
+            text, or a reward is no number.
+        InfoError: If `info` lacks `admissible_actions` or one of the fields, a field is not a text, or a list is longer
+            than `max_list_length`.
     """
 
     def __init__(
@@ -167,21 +217,13 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
         text, reward, terminated, truncated, info = self.env.step(action)
         if self.episode_context.n_steps:
             self.episode_context = self.episode_context.after(text_of_action(self.env.action_space, action), text)
+        if not isinstance(reward, float | int | SupportsFloat):  # floats first: the protocol is slow
+            raise TypeError(
+                f"Expected a number as reward of {self.env.unwrapped}; got {reward!r:.80}. "
+                "Fix: return a float from its step()."
+            )
         mark_success(info)
         return self._observation(text, info), reward, terminated, truncated, info
 
     def _observation(self, text: str, info: dict[str, Any]) -> dict[str, str]:
-        if "admissible_actions" not in info:
-            raise KeyError(
-                f"Expected info to hold 'admissible_actions' (a list of str, or None); got keys {sorted(info)}. "
-                "Fix: let the environment return it in every reset and step."
-            )
-        context = self.episode_context.pack(info) if self.episode_context.is_wanted else None
-        observation = admissible_observation(text, info["admissible_actions"], context)
-        length = len(observation["admissible_actions"])
-        if length > self._max_list_length:
-            raise ValueError(
-                f"Expected a list of at most {self._max_list_length} characters as JSON; got {length}. "
-                f"Fix: AdmissibleObservation(env, max_list_length={length}) or more."
-            )
-        return observation
+        return observation_with_actions(text, info, self.episode_context, self._max_list_length)

@@ -15,13 +15,14 @@ from numpy.random import Generator
 from lang_envs.agents import oracle_agent, random_agent
 from lang_envs.report.results import read_results
 from lang_envs.wrappers import TextAction
+from lang_envs.wrappers.admissible import admissible_actions_of
 from poad_sb3.common.episode_lines import EPISODES_PER_SEED, reset_seed_of, step_line
 from poad_sb3.common.policies import TextPolicy
 from poad_sb3.distributions.base import ScoreCache
 from poad_sb3.errors import ObservationError
 from poad_sb3.prompts import Question
 from poad_sb3.prompts.templates import ContextSpec
-from poad_sb3.vec_env.text_observations import admissible_actions_of, episode_context, question_of
+from poad_sb3.vec_env.text_observations import episode_context, question_of
 
 Episode = list[dict[str, Any]]
 """Lines of the steps of one episode, in the format of results files."""

@@ -16,7 +16,7 @@ from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.type_aliases import TokenRolloutSamples
 from poad_sb3.credit.losses import cispo_loss, clipped_policy_loss, clipped_value_loss, kl_k3, normalize
-from poad_sb3.credit.mismatch import gate, measure
+from poad_sb3.credit.mismatch import gate, measure_mismatch
 from poad_sb3.distributed.gradient_tree import GradientTree
 from poad_sb3.distributed.sharding import whole
 from poad_sb3.distributions.base import TokenPath
@@ -218,8 +218,8 @@ def _policy_step(
     slope = None
     if ratio.of_episodes:  # a chunk is a part of an episode: the slopes of all its tokens come from a pass before
         sought = _scored(policy, batch.paths, old, whole_actions=ratio.of_actions).requires_grad_()
-        whole = _Reduction(units.episodes, settings)
-        loss = whole.total(losses(of_units(sought))) / whole.denominator
+        episodes = _Reduction(units.episodes, settings)
+        loss = episodes.total(losses(of_units(sought))) / episodes.denominator
         (slope,) = torch.autograd.grad(loss * reduction.denominator, sought)
     policy.optimizer.zero_grad()
     features = batch.features[batch.feature_of[chosen]] if settings.kl_coef else None
@@ -275,7 +275,7 @@ def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> dict[str, flo
     if not len(sampled):
         return {"sampling_mismatch": 0.0}
     again = _scored(policy, rollout.paths, sampled)
-    found = measure(sampled.cpu(), again.cpu(), [len(path.decisions) for path in rollout.paths])
+    found = measure_mismatch(sampled.cpu(), again.cpu(), [len(path.decisions) for path in rollout.paths])
     clean = policy.distribution.clean_mismatch(rollout.paths)
     if clean is not None and (reason := gate(found, clean).reason):
         raise MismatchError(reason)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["ROUNDED", "CleanMismatch", "Mismatch", "Verdict", "gate", "measure"]
+__all__ = ["ROUNDED", "CleanMismatch", "Mismatch", "Verdict", "gate", "measure_mismatch"]
 
 MARGIN = 2.5
 """Largest allowed ratio of a deviation to the clean one: about half way, on a logarithmic scale, to the ratio sqrt(26)
@@ -122,7 +122,7 @@ _CAUSES = {
 }
 
 
-def measure(sampled: ArrayLike, scored: ArrayLike, lengths: ArrayLike) -> Mismatch:
+def measure_mismatch(sampled: ArrayLike, scored: ArrayLike, lengths: ArrayLike) -> Mismatch:
     """Compare log-probabilities of a batch of responses.
 
     Args:

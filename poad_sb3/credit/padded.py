@@ -14,7 +14,9 @@ functions take
 
 They return advantages of the kind, device and dtype of `rewards`, 0 wherever the mask is; every token of an action gets
 the advantage of the action where the method has one for it. They are computed in float64 by the functions of
-`poad_sb3.credit.advantages`, `returns` and `baselines`, without gradient. Entries outside the mask may hold NaN.
+`poad_sb3.credit.advantages`, `returns` and `baselines`, without gradient. Entries outside the mask may hold NaN. A row
+without action tokens (an aborted or masked response) takes no part: it gets 0, and the other rows what they would get
+without it; its state keys are ignored.
 """
 
 from __future__ import annotations
@@ -304,7 +306,8 @@ class Turns(Generic[Array]):
     Attributes:
         like: Rewards as given: results have their kind, device and dtype.
         mask: Whether a position holds an action token, `[batch, positions]`.
-        rows: Row of each action, `[steps]`.
+        active: Whether a row has action tokens, `[batch]`; the others take no part.
+        rows: Row of each action, counted among the active ones, `[steps]`.
         steps: Position of each action in its row, `[steps]`.
         rewards: Reward of each action, `[steps, 1]`.
         values: Value before each token, `[steps, 1, tokens]`, 0 in the padding and without a critic.
@@ -315,6 +318,7 @@ class Turns(Generic[Array]):
 
     like: Array
     mask: Bools
+    active: Bools
     rows: NDArray[np.int64]
     steps: NDArray[np.int64]
     rewards: Floats
@@ -330,8 +334,7 @@ class Turns(Generic[Array]):
         """Find the actions of a batch.
 
         Raises:
-            ValueError: If shapes do not fit, a row has no action token, the tokens of an action are apart, or a reward
-                stands outside the mask.
+            ValueError: If shapes do not fit, the tokens of an action are apart, or a reward stands outside the mask.
         """
         named = {"rewards": rewards, "mask": mask, "turn_ids": turn_ids, "values": values}
         arrays = {name: _numpy(array) for name, array in named.items() if array is not None}
@@ -339,15 +342,12 @@ class Turns(Generic[Array]):
         if len(set(shapes.values())) > 1 or arrays["rewards"].ndim != 2:
             raise ValueError(f"Expected arrays of one shape [batch, positions]; got {shapes}.")
         chosen = arrays["mask"] != 0
-        if not chosen.any(axis=1).all():
-            empty = np.flatnonzero(~chosen.any(axis=1)).tolist()
-            raise ValueError(f"Expected at least one action token in every row of the mask; rows {empty} have none.")
         paid = arrays["rewards"]
         lost = np.argwhere(~chosen & np.isfinite(paid) & (paid != 0))
         if len(lost):
             raise ValueError(
                 f"Expected rewards on action tokens only; got {paid[tuple(lost[0])]} at row {lost[0][0]}, position "
-                f"{lost[0][1]}. Fix: move it to the last token of its action."
+                f"{lost[0][1]}. Fix: move it to the last token of its action; where the row has none, set it to 0."
             )
 
         row, position = np.nonzero(chosen)
@@ -365,9 +365,11 @@ class Turns(Generic[Array]):
                 )
         start = np.flatnonzero(new)
         lengths = np.diff(start, append=len(row))
-        rows = row[start]
-        ends = np.append(rows[1:] != rows[:-1], True)
-        real = np.arange(lengths.max()) < lengths[:, None]
+        active = chosen.any(axis=1)
+        rows = np.cumsum(active)[row[start]] - 1
+        ends = np.ones(len(rows), dtype=bool)
+        ends[:-1] = rows[1:] != rows[:-1]
+        real = np.arange(lengths.max(initial=1)) < lengths[:, None]
         inside = np.zeros(real.shape)
         if values is not None:
             inside[real] = arrays["values"][chosen]
@@ -377,13 +379,14 @@ class Turns(Generic[Array]):
         return cls(
             like=rewards,
             mask=chosen,
+            active=active,
             rows=rows,
             steps=np.arange(len(rows)) - np.searchsorted(rows, rows),
             rewards=np.add.reduceat(paid[chosen], start)[:, None],
             values=inside[:, None],
             lengths=lengths[:, None],
             ends=ends[:, None],
-            final_values=finals[rows][:, None],
+            final_values=finals[active][rows][:, None],
         )
 
     @property
@@ -404,22 +407,23 @@ class Turns(Generic[Array]):
         return returns.returns_to_go(self.rewards, self.ends, gamma=gamma)[:, 0]
 
     def totals(self) -> Floats:
-        """Compute the undiscounted return of each row, `[batch]`."""
+        """Compute the undiscounted return of each active row."""
         return returns.episode_returns(self.rewards[:, 0], self.rows)
 
     def groups(self, groups: Iterable[Hashable]) -> NDArray[np.int64]:
-        """Return the number of the group of each row, `[batch]`."""
+        """Return the number of the group of each active row."""
         numbers = baselines.cell_numbers(groups.tolist() if hasattr(groups, "tolist") else groups)
         if numbers.shape != (len(self.mask),):
             raise ValueError(f"Expected a group for each of {len(self.mask)} rows; got {len(numbers)}.")
-        return numbers
+        return numbers[self.active]
 
     def states(self, groups: NDArray[np.int64], state_keys: Keys) -> NDArray[np.int64]:
         """Return the number of the pair of group and state of each action, `[steps]`."""
-        expected, got = np.bincount(self.rows).tolist(), [len(keys) for keys in state_keys]
-        if expected != got:
-            raise ValueError(f"Expected a state key for each action, {expected} by row; got {got}.")
-        flat = [key for keys in state_keys for key in keys]
+        expected, got = np.zeros(len(self.mask), dtype=int), [len(keys) for keys in state_keys]
+        expected[self.active] = np.bincount(self.rows)
+        if len(got) != len(expected) or (self.active & (expected != got)).any():
+            raise ValueError(f"Expected a state key for each action, {expected.tolist()} by row; got {got}.")
+        flat = [key for keys, active in zip(state_keys, self.active, strict=True) if active for key in keys]
         return baselines.cell_numbers(zip(groups[self.rows].tolist(), flat, strict=True))
 
     def of_tokens(self, advantages: Floats) -> Array:
@@ -431,7 +435,7 @@ class Turns(Generic[Array]):
         return self._laid_out(np.repeat(advantages.ravel(), self.lengths.ravel()))
 
     def of_episodes(self, advantages: Floats) -> Array:
-        """Lay out advantages of episodes, `[batch]`."""
+        """Lay out advantages of episodes, one for each active row."""
         return self.of_actions(advantages[self.rows])
 
     def _laid_out(self, flat: Floats) -> Array:

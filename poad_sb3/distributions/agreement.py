@@ -40,7 +40,7 @@ __all__ = [
     "ModelReport",
     "examine_model",
     "export_error",
-    "measure",
+    "measure_agreement",
     "perturbed",
     "require_agreement",
 ]
@@ -105,14 +105,14 @@ def require_agreement(lm: LanguageModel, check: Check) -> None:
 
 def _settled(lm: LanguageModel) -> Agreement:
     """Measure a model, by plain passes if it does not agree otherwise."""
-    found = measure(lm)
+    found = measure_agreement(lm)
     if found.agrees(lm.is_full_precision) or lm.plain_passes:
         return found
     lm.use_plain_passes()
-    return measure(lm)
+    return measure_agreement(lm)
 
 
-def measure(lm: LanguageModel) -> Agreement:
+def measure_agreement(lm: LanguageModel) -> Agreement:
     """Measure a model with its adapter changed as training might change it; the adapter is restored."""
     with perturbed(lm.network):
         return Agreement(_ratio_error(lm), _log_prob_error(lm))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from poad_sb3.credit.mismatch import CleanMismatch, measure
+from poad_sb3.credit.mismatch import CleanMismatch, measure_mismatch
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.distributions.free import FreeDistribution, generate
 from poad_sb3.errors import ModelError
@@ -73,5 +73,7 @@ class RemoteDistribution(FreeDistribution):
             scored = torch.empty(sum(lengths))
             for part in self.evaluate([one.path for one in own]):
                 scored[part.units.cpu()] = part.log_prob.float().cpu()
-            self._clean = CleanMismatch.of(measure(np.concatenate([one.log_probs for one in own]), scored, lengths))
+            self._clean = CleanMismatch.of(
+                measure_mismatch(np.concatenate([one.log_probs for one in own]), scored, lengths)
+            )
         return self._clean

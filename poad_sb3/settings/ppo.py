@@ -56,7 +56,8 @@ class Reduction(StrEnum):
 class PPOSettings(Settings):
     """Rollout, credit and update: arguments of the algorithms, in the order of positional arguments.
 
-    The defaults suit the embedded pocket model; a larger model needs a smaller `learning_rate` (start at 1e-4).
+    The defaults suit the embedded pocket model; a larger model needs a smaller `learning_rate` (start at 1e-4);
+    without one it is warned of.
     """
 
     learning_rate: Any = setting(2e-3, Rate(), "rate of the LoRA adapter's AdamW (eps 1e-5, no weight decay)")
@@ -78,7 +79,12 @@ class PPOSettings(Settings):
         "GAE lambda inside an action; below 1, little reward reaches the first tokens of a long action",
     )
     clip_range: Any = setting(0.2, Rate(zero=False), "clip of the ratio")
-    clip_range_vf: Any = setting(0.2, Rate(optional=True, zero=False), "clip of the value change; None for none")
+    clip_range_vf: Any = setting(
+        0.2,
+        Rate(optional=True, zero=False),
+        "clip of the change of a value in an update, in units of the return (of its deviation with normalize_value); "
+        "None for none, where returns are beyond about 1",
+    )
     ent_coef: float = setting(0.02, Number(), "weight of the entropy at decisions")
     vf_coef: float = setting(0.5, Number(), "weight of the value loss")
     max_grad_norm: float = setting(

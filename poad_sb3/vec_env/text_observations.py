@@ -22,6 +22,7 @@ from lang_envs.wrappers.admissible import (
     admissible_observation,
     admissible_space,
     mark_success,
+    observation_with_actions,
     text_of_action,
 )
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
@@ -76,20 +77,6 @@ def episode_context(spec: ContextSpec) -> EpisodeContext:
     return EpisodeContext(spec.history, spec.fields)
 
 
-def admissible_actions_of(info: Mapping[str, Any]) -> Any:
-    """Return the listed actions of a reset or step, None where any text is one.
-
-    Raises:
-        UnsupportedEnvError: If `info` has no `admissible_actions`.
-    """
-    if "admissible_actions" not in info:
-        raise UnsupportedEnvError(
-            f"Expected info['admissible_actions'] in every reset and step; got keys {sorted(info)}. "
-            "Fix: let the environment return it (None where any text is allowed)."
-        )
-    return info["admissible_actions"]
-
-
 def question_of(
     text: str, admissible_actions: Sequence[str] | None, info: Mapping[str, Any], context: EpisodeContext
 ) -> Question:
@@ -101,7 +88,7 @@ def question_of(
         info: Info of the step; fields that the prompt shows come from here.
         context: Context of the episode.
     """
-    packed = context.pack(dict(info)) if context.is_wanted else None
+    packed = context.pack(info) if context.is_wanted else None
     return parse_observation(admissible_observation(text, admissible_actions, packed))[0][0]
 
 
@@ -249,6 +236,9 @@ class VecAdmissibleObservation(VecEnvWrapper):
 
     Attributes:
         contexts: Context of the episode in each environment.
+
+    Raises:
+        InfoError: In a reset or step, as `AdmissibleObservation`.
     """
 
     def __init__(self, venv: VecEnv, context_spec: ContextSpec = ContextSpec()) -> None:  # noqa: B008 - immutable
@@ -258,7 +248,8 @@ class VecAdmissibleObservation(VecEnvWrapper):
         self.contexts = [episode_context(context_spec)] * venv.num_envs
         longest = getattr(venv.action_space, "max_length", 0)
         lists = venv.get_attr("max_list_length") if venv.has_attr("max_list_length") else [MAX_LIST_LENGTH]
-        space = admissible_space(venv.observation_space, max(lists), self.contexts[0], longest)
+        self._max_list_length = max(lists)
+        space = admissible_space(venv.observation_space, self._max_list_length, self.contexts[0], longest)
         super().__init__(venv, observation_space=space)
 
     def reset(self) -> VecEnvObs:
@@ -298,9 +289,7 @@ class VecAdmissibleObservation(VecEnvWrapper):
         )
 
     def _observation(self, index: int, text: Any, info: dict[str, Any]) -> dict[str, str]:
-        context = self.contexts[index]
-        packed = context.pack(info) if context.is_wanted else None
-        return admissible_observation(text, admissible_actions_of(info), packed)
+        return observation_with_actions(text, info, self.contexts[index], self._max_list_length)
 
 
 def wrap_language_env(

@@ -25,6 +25,13 @@ def observation() -> TextObservation:
     return TextObservation(TEXT, list(ACTIONS))
 
 
+def test_a_text_is_no_list_of_actions() -> None:
+    with pytest.raises(
+        TypeError, match=r"^Expected admissible_actions as a list of str, or None; got 'abc'\. Fix: a list"
+    ):
+        TextObservation(TEXT, "abc")
+
+
 def test_it_is_its_text(observation: TextObservation) -> None:
     assert observation == TEXT
     assert hash(observation) == hash(TEXT)

@@ -13,7 +13,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 from walk import IDS, oracle_policy, random_policy, same, walk_from_reset
 
-from lang_envs import ActionError, TextSpace
+from lang_envs import ActionError, InfoError, TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation, ByteObservation, TextAction
 from lang_envs.wrappers.admissible import admissible_observation, admissible_space
 
@@ -92,19 +92,68 @@ def test_the_bound_of_the_list_is_an_argument() -> None:
     assert env.observation_space["admissible_actions"] == TextSpace(500)
 
 
-class Silent(gym.Env[str, int]):
-    """Text observations, no list in info."""
+class Broken(gym.Env[str, Any]):
+    """Text observations; `info` is given."""
 
     observation_space = TextSpace(10)
-    action_space = gym.spaces.Discrete(2)
+    action_space = TokenSequence(max_length=8)
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.info = info
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
-        return "x", {"other": 1}
+        return "x", self.info
+
+    def step(self, action: Any) -> tuple[str, Any, bool, bool, dict[str, Any]]:
+        return "x", self.info["reward"], False, False, self.info
 
 
-def test_an_info_without_list_is_refused() -> None:
-    with pytest.raises(KeyError, match=r"Expected info to hold 'admissible_actions' .*; got keys \['other'\]. Fix: "):
-        AdmissibleObservation(Silent()).reset()
+@pytest.mark.parametrize("reward", [None, "1"])
+def test_a_reward_that_is_no_number_names_its_environment(reward: Any) -> None:
+    env = AdmissibleObservation(Broken({"admissible_actions": None, "reward": reward}))
+    env.reset()
+    with pytest.raises(
+        TypeError, match=rf"^Expected a number as reward of <Broken.*>; got {reward!r}\. Fix: return a "
+    ):
+        env.step(env.action_space.encode("x"))
+
+
+@pytest.mark.parametrize("reward", [1, True, np.float32(0.5), np.array(0.5), np.int64(2)], ids=repr)
+def test_rewards_are_numbers_of_any_kind(reward: Any) -> None:
+    env = AdmissibleObservation(Broken({"admissible_actions": None, "reward": reward}))
+    env.reset()
+    assert env.step(env.action_space.encode("x"))[1] is reward
+
+
+def _in_a_vector(env: gym.Env[Any, Any]) -> Any:
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    from poad_sb3.vec_env.text_observations import VecAdmissibleObservation
+
+    return VecAdmissibleObservation(DummyVecEnv([lambda: env]))
+
+
+@pytest.mark.parametrize("wrapper", [AdmissibleObservation, _in_a_vector])
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        (
+            {"other": 1},
+            r"info\['admissible_actions'\] in every reset and step; got keys \['other'\]\. Fix: let the env",
+        ),
+        ({"admissible_actions": "abc"}, r"admissible_actions as a list of str, or None; got 'abc'\. Fix: a list, also"),
+        ({"admissible_actions": b"abc"}, r"admissible_actions as a list of str, or None; got b'abc'\. Fix: a list"),
+        ({"admissible_actions": 3}, r"admissible_actions as a list of str, or None; got 3\. Fix: a list"),
+        (
+            {"admissible_actions": ["a" * 20_000]},
+            r"a list of at most 16384 characters as JSON; got 20004\. Fix: AdmissibleObservation",
+        ),
+    ],
+    ids=["none", "text", "bytes", "number", "long"],
+)
+def test_an_info_without_a_fitting_list_is_refused(wrapper: Any, info: dict[str, Any], message: str) -> None:
+    with pytest.raises(InfoError, match=f"^Expected {message}"):
+        wrapper(Broken(info)).reset()
 
 
 @pytest.mark.usefixtures("workers_end")

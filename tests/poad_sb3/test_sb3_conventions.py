@@ -45,6 +45,7 @@ from toy import LampEnv
 from lang_envs import TextSpace
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import BADQ, NTPO, POAD, TWOSOME, LLMPolicy, ObservationError, UnsupportedEnvError
+from poad_sb3.credit.losses import clipped_value_loss
 from poad_sb3.vec_env.text_observations import VecAdmissibleObservation
 
 Make = Callable[..., BaseAlgorithm]
@@ -163,6 +164,15 @@ def test_constructors_take_the_arguments_of_sb3_by_name(ours: type, theirs: type
     assert set(arguments_of(theirs)) - set(arguments_of(ours)) == missing
     assert list(arguments_of(ours))[:3] == list(arguments_of(theirs))[:3]
     assert ours("LLMPolicy", env=None, _init_setup_model=False).verbose == 0
+
+
+def test_the_value_clip_is_on_by_default_and_in_units_of_the_return() -> None:
+    """A value that has moved by more has no gradient, however far its return is."""
+    assert (arguments_of(POAD)["clip_range_vf"], arguments_of(sb3.PPO)["clip_range_vf"]) == (0.2, None)
+    moved, old = torch.tensor([0.1, 0.3], requires_grad=True), torch.zeros(2)
+    loss = clipped_value_loss(moved, old, torch.tensor([10.0, 10.0]), 0.2)
+    (slope,) = torch.autograd.grad(loss.sum(), moved)
+    assert (slope != 0).tolist() == [True, False]
 
 
 DEFAULTS = {

@@ -16,7 +16,7 @@ from poad_sb3.language_model import language_model
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.pocket import SHIPPED_MODELS
 
-_check_model, _measure = language_model.check_model, agreement.measure
+_check_model, _measure = language_model.check_model, agreement.measure_agreement
 _known: dict[Hashable, Any] = {}
 
 
@@ -51,7 +51,7 @@ def known_checks() -> Any:
     """Remember the results of all checks of shipped models in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(language_model, "check_model", _checked)
-        patch.setattr(agreement, "measure", _measured)
+        patch.setattr(agreement, "measure_agreement", _measured)
         yield
 
 
@@ -59,4 +59,4 @@ def known_checks() -> Any:
 def every_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the checks of every model, known or not."""
     monkeypatch.setattr(language_model, "check_model", _check_model)
-    monkeypatch.setattr(agreement, "measure", _measure)
+    monkeypatch.setattr(agreement, "measure_agreement", _measure)

@@ -13,7 +13,7 @@ import torch
 from poad_runs import Run
 from toy import COLOURS, LampEnv, TimedLampEnv, make_agent, make_method, randomise
 
-from lang_envs import LangEnvsError, TokenSequence
+from lang_envs import InfoError, LangEnvsError, TokenSequence
 from lang_envs.report.results import read_results
 from lang_envs.wrappers import AdmissibleObservation, TextAction
 from poad_sb3 import (
@@ -25,7 +25,6 @@ from poad_sb3 import (
     LLMPolicy,
     ObservationError,
     TurnPPO,
-    UnsupportedEnvError,
 )
 from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_episodes, warm_start
 from poad_sb3.cli.bc import _successes
@@ -437,7 +436,7 @@ def test_environments_of_others_are_played_or_refused(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(gym, "make", make)
     if change == "no list":
-        with pytest.raises(UnsupportedEnvError, match=r"Expected info\['admissible_actions'\] in every reset"):
+        with pytest.raises(InfoError, match=r"Expected info\['admissible_actions'\] in every reset"):
             policy_episodes(policy, "Other-v0", 1)
     elif change == "short":
         with pytest.raises(LangEnvsError):

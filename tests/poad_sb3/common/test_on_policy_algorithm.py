@@ -19,6 +19,7 @@ from toy import LampEnv
 from lang_envs import TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import POAD, UnsupportedEnvError
+from poad_sb3.common import hyperparameters
 from poad_sb3.common.hyperparameters import typed_arguments
 from poad_sb3.vec_env.text_observations import VecAdmissibleObservation
 
@@ -297,6 +298,18 @@ def test_a_falling_clip_range_clips_more_in_the_end() -> None:
     )
     fractions = [one.logger.name_to_value["train/clip_fraction"] for one in (wide, narrow)]
     assert fractions[0] < fractions[1]
+
+
+def test_the_default_rate_beside_a_large_model_is_warned_of(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(hyperparameters, "LARGE_MODEL", 900_000)
+    warned = r"^Expected a learning_rate for a model of 1 million weights; .* default 0\.002 .* Fix: learning_rate=1e-4"
+    with pytest.warns(RuntimeWarning, match=warned) as found:
+        model = POAD("LLMPolicy", ENV_ID, n_steps=4)
+    assert len(found) == 1
+    assert found[0].filename == __file__
+    POAD("LLMPolicy", ENV_ID, n_steps=4, learning_rate=2e-3)
+    model.save(tmp_path / "model.zip")
+    POAD.load(tmp_path / "model.zip")
 
 
 @pytest.mark.parametrize("wrong", [0, -0.1, "0.2", "lin_0", float("nan"), True, [0.2]])

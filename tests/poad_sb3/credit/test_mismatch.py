@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poad_sb3.credit.mismatch import MARGIN, ROUNDED, CleanMismatch, Mismatch, gate, measure
+from poad_sb3.credit.mismatch import MARGIN, ROUNDED, CleanMismatch, Mismatch, gate, measure_mismatch
 
 CLEAN = CleanMismatch(std=0.01, response_std=0.002, largest=0.06)
 
 
 def test_statistics_of_two_responses() -> None:
-    found = measure([-1.0, -2.0, -3.0], [-1.1, -2.0, -2.7], [2, 0, 1])
+    found = measure_mismatch([-1.0, -2.0, -3.0], [-1.1, -2.0, -2.7], [2, 0, 1])
     assert found == pytest.approx(
         Mismatch(
             n_responses=2,
@@ -28,13 +28,13 @@ def test_statistics_of_two_responses() -> None:
 @pytest.mark.parametrize("lengths", [[3], [1], []])
 def test_tokens_must_be_the_same(lengths: list[int]) -> None:
     with pytest.raises(ValueError, match=r"as many sampled as scored .* Fix: keep the sampled ids"):
-        measure([-1.0, -1.0, -1.0], [-1.0, -1.0], lengths)
+        measure_mismatch([-1.0, -1.0, -1.0], [-1.0, -1.0], lengths)
 
 
 def test_independent_noise_adds_to_the_variance() -> None:
     rng = np.random.default_rng(0)
     scored, clean, noise = rng.normal(size=200_000), 0.01 * rng.normal(size=200_000), 0.05 * rng.normal(size=200_000)
-    found = measure(scored + clean + noise, scored, [200_000])
+    found = measure_mismatch(scored + clean + noise, scored, [200_000])
     assert found.std == pytest.approx(np.hypot(0.01, 0.05), rel=0.01)
     assert found.mean == pytest.approx(0, abs=5e-4)
 
@@ -43,7 +43,7 @@ def test_the_mean_of_a_cut_support_is_its_lost_mass_at_every_token() -> None:
     probabilities = np.array([0.4, 0.3, 0.2, 0.1])
     kept = probabilities[:2]
     drawn = np.random.default_rng(0).choice(2, 1000, p=kept / kept.sum())
-    found = measure(np.log(kept / kept.sum())[drawn], np.log(probabilities)[drawn], [1000])
+    found = measure_mismatch(np.log(kept / kept.sum())[drawn], np.log(probabilities)[drawn], [1000])
     assert found.mean == pytest.approx(-np.log(0.7))
     assert found.std == pytest.approx(0, abs=1e-12)
 
@@ -51,7 +51,7 @@ def test_the_mean_of_a_cut_support_is_its_lost_mass_at_every_token() -> None:
 def test_the_expected_mean_is_the_divergence_of_the_two_policies() -> None:
     sampler, learner = np.array([0.5, 0.3, 0.2]), np.array([0.3, 0.4, 0.3])
     drawn = np.random.default_rng(0).choice(3, 200_000, p=sampler)
-    found = measure(np.log(sampler)[drawn], np.log(learner)[drawn], [200_000])
+    found = measure_mismatch(np.log(sampler)[drawn], np.log(learner)[drawn], [200_000])
     assert found.mean == pytest.approx(np.sum(sampler * np.log(sampler / learner)), abs=3e-3)
 
 
@@ -80,16 +80,16 @@ def test_a_batch_beyond_one_bound_is_refused(name: str, words: str, sign: int) -
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_log_probabilities_that_are_no_numbers_are_refused(value: float) -> None:
     with np.errstate(all="ignore"):
-        assert not gate(measure([-1.0, value], [-1.0, -1.0], [2]), CLEAN).passes
+        assert not gate(measure_mismatch([-1.0, value], [-1.0, -1.0], [2]), CLEAN).passes
 
 
 def test_few_tokens_may_hold_one_of_the_largest_differences() -> None:
-    assert gate(measure([-1.06, -1.0], [-1.0, -1.0], [1, 1]), CLEAN).passes
-    assert not gate(measure([-1.2, -1.0], [-1.0, -1.0], [1, 1]), CLEAN).passes
+    assert gate(measure_mismatch([-1.06, -1.0], [-1.0, -1.0], [1, 1]), CLEAN).passes
+    assert not gate(measure_mismatch([-1.2, -1.0], [-1.0, -1.0], [1, 1]), CLEAN).passes
 
 
 def test_the_clean_mismatch_is_never_below_that_of_other_kernels() -> None:
-    exact = CleanMismatch.of(measure([-1.0, -2.0], [-1.0, -2.0], [2]))
+    exact = CleanMismatch.of(measure_mismatch([-1.0, -2.0], [-1.0, -2.0], [2]))
     assert exact == CleanMismatch(std=1e-3, response_std=0.0, largest=6e-3)
     measured = Mismatch(64, 2048, mean=0.0, std=0.01, response_std=0.003, largest=0.09, ratio_error=0.09)
     assert CleanMismatch.of(measured) == CleanMismatch(0.01, 0.003, 0.09)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from typing import Any
@@ -109,6 +110,47 @@ def test_a_bootstrap_value_is_that_of_a_time_limit() -> None:
     np.testing.assert_allclose(cut[1, 1:3], ended[1, 1:3] + 0.9 * 5.0)
 
 
+# ---------------------------------------------------------------------- rows without action tokens
+
+
+def _on_rows(rows: list[int], active: list[bool], kind: Any, turn_ids: bool = False) -> dict[str, Any]:
+    """Call every function on some rows of a batch; those that are not active have no action token."""
+    batch = padded_batch([episode for seed in range(9) for episode in random_episodes(seed)][:5])
+    live = np.array(active)[:, None]
+    rewards = kind(np.where(live | ~batch.mask, batch.rewards, 0.0)[rows])
+    mask, values, bootstrap = kind((batch.mask & live)[rows]), kind(batch.values[rows]), kind(batch.bootstrap[rows])
+    groups, keys = [batch.groups[row] for row in rows], [batch.keys[row] for row in rows]
+    ids = kind(batch.turn_ids[rows]) if turn_ids else None
+    results: dict[str, Any] = {}
+    for name in padded.__all__:
+        takes = inspect.signature(getattr(padded, name)).parameters
+        given = {"values": values, "bootstrap": bootstrap, "groups": groups, "state_keys": keys, "turn_ids": ids}
+        given |= {"gamma": 0.9, "gae_lambda": 0.8}
+        chosen = {key: value for key, value in given.items() if key in takes}
+        results[name] = getattr(padded, name)(rewards=rewards, mask=mask, **chosen)
+    return results
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+@pytest.mark.parametrize("turn_ids", [False, True])
+@pytest.mark.parametrize("empty", [[0], [2], [4], [0, 1], [1, 3, 4], [0, 1, 2, 3]], ids=str)
+def test_a_row_without_action_tokens_takes_no_part(empty: list[int], turn_ids: bool, kind: Any) -> None:
+    active = [row not in empty for row in range(5)]
+    rest = [row for row in range(5) if row not in empty]
+    found, expected = (_on_rows(rows, active, kind, turn_ids) for rows in (list(range(5)), rest))
+    for name, advantages in found.items():
+        np.testing.assert_array_equal(advantages[rest], expected[name], err_msg=name)
+        assert not advantages[empty].any(), name
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
+def test_without_any_action_token_all_is_zero(kind: Any) -> None:
+    for name, advantages in _on_rows(list(range(5)), [False] * 5, kind).items():
+        assert advantages.shape[0] == 5
+        assert type(advantages) is type(kind([0.0]))
+        assert not advantages.any(), name
+
+
 # ---------------------------------------------------------------------- errors
 
 
@@ -122,16 +164,13 @@ def test_shapes_must_fit(place: str) -> None:
         padded.returns_to_go(REWARDS[0], MASK[0], gamma=0.9)
 
 
-def test_every_row_needs_an_action_token() -> None:
-    with pytest.raises(ValueError, match=r"^Expected at least one action token in every row of the mask; rows \[1\]"):
-        padded.returns_to_go(REWARDS, MASK * [[1], [0]], gamma=0.9)
-
-
 def test_rewards_outside_actions_are_not_lost() -> None:
     lost = REWARDS.copy()
     lost[0, 2] = 0.5
     with pytest.raises(ValueError, match=r"^Expected rewards on action tokens only; got 0\.5 at row 0, position 2"):
         padded.returns_to_go(lost, MASK, gamma=0.9)
+    with pytest.raises(ValueError, match=r"only; got 3\.0 at row 1, position 2\. Fix: .* has none, set it to 0\.$"):
+        padded.returns_to_go(REWARDS, MASK * [[1], [0]], gamma=0.9)
 
 
 @pytest.mark.parametrize("ids", [[0, 0, 0, 0, 0], [0, 1, 0, 0, 2], [1, 0, 0, 1, 1]])

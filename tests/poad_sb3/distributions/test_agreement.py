@@ -19,7 +19,7 @@ from benchmarks.performance.architectures import ARCHITECTURES, build, measure_h
 from benchmarks.runner.machine import RESULTS
 from poad_sb3 import POAD, ModelError
 from poad_sb3.cli.app import app
-from poad_sb3.distributions.agreement import RATIO_TOLERANCE, examine_model, measure
+from poad_sb3.distributions.agreement import RATIO_TOLERANCE, examine_model, measure_agreement
 from poad_sb3.errors import ExportError
 from poad_sb3.export.export import export_policy
 from poad_sb3.language_model.language_model import LanguageModel
@@ -159,7 +159,7 @@ def test_measuring_leaves_model_and_random_numbers_as_they_were() -> None:
     lm = LanguageModel()
     before = {name: tensor.clone() for name, tensor in lm.state_dict().items()}
     state = torch.get_rng_state()
-    assert measure(lm).agrees(is_full_precision=True)
+    assert measure_agreement(lm).agrees(is_full_precision=True)
     assert all(torch.equal(tensor, before[name]) for name, tensor in lm.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
 

@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMoni
 from toy import LampEnv, make_agent
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from lang_envs import InfoError
 from lang_envs.wrappers import AdmissibleObservation, TextAction
 from poad_sb3 import ARCHER, BADQ, NTPO, POAD, ObservationError, UnsupportedEnvError
 from poad_sb3.pocket import POCKET_FOLDER
@@ -96,7 +97,7 @@ def test_fields_of_info_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked.context is not None
     assert dict(asked.context.fields) == {"prefix": info["prefix"], "suffix": info["suffix"]}
     env.close()
-    with pytest.raises(KeyError, match=r"Expected info\['prefix'\] to be a str.*Fix: leave it out of fields"):
+    with pytest.raises(InfoError, match=r"^Expected info\['prefix'\] to be a str.*Fix: leave it out of fields"):
         AdmissibleObservation(LampEnv(), fields=("prefix",)).reset()
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from walk import oracle_policy, random_policy, walk_from_reset
 
-from lang_envs import LangEnvsError
+from lang_envs import InfoError, LangEnvsError
 from lang_envs.env_checker import Status, run_checks
 from lang_envs.envs.keytoken.admissible import FILLER, KEYS, sentence_lengths
 from lang_envs.envs.keytoken.env import KeyTokenEnv
@@ -352,5 +352,5 @@ def test_a_long_list_fits_its_space() -> None:
     env = AdmissibleObservation(gym.make("KeyToken-v0", n_tokens=256, n_actions=32))
     assert env.reset(seed=0)[0] in env.observation_space
     small = AdmissibleObservation(gym.make("KeyToken-v0"), max_list_length=20)
-    with pytest.raises(ValueError, match=r"at most 20 characters .* Fix: AdmissibleObservation\(env, max_list_length="):
+    with pytest.raises(InfoError, match=r"at most 20 characters .* Fix: AdmissibleObservation\(env, max_list_length="):
         small.reset(seed=0)
