@@ -57,7 +57,7 @@ class PPOSettings(Settings):
     """Rollout, credit and update: arguments of the algorithms, in the order of positional arguments.
 
     The defaults suit the embedded pocket model; a larger model needs a smaller `learning_rate` (start at 1e-4);
-    without one it is warned of.
+    with the default rate it gives a warning.
     """
 
     learning_rate: Any = setting(2e-3, Rate(), "rate of the LoRA adapter's AdamW (eps 1e-5, no weight decay)")
