@@ -30,7 +30,9 @@ MOVABLE = ("model", "revision")
 """Policy arguments for the location of the base model; its fingerprint is checked wherever that is."""
 
 LARGE_MODEL = 20_000_000
-"""Number of weights from which the default learning rate, tuned for the pocket model of 0.9 million, is warned of."""
+"""Number of weights beyond which a learning rate of the pocket model gives a warning."""
+POCKET_RATE = 1e-3
+"""Least learning rate of the presets of the pocket models."""
 
 SCHEDULED = tuple(name for name, kind in PPOSettings.kinds().items() if isinstance(kind, Rate))
 """Arguments that may be schedules."""
@@ -160,21 +162,15 @@ def warn_without_effect(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> Non
             warnings.warn(message, NoEffectWarning, stacklevel=4)
 
 
-def warn_of_default_rate(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
-    """Warn of a large model that would be trained with the default learning rate, which suits the pocket model.
-
-    Args:
-        made: Algorithm with its policy.
-        given: Names of the constructor arguments that were given.
-    """
-    default = PPOSettings.defaults()["learning_rate"]
-    if "learning_rate" in given or made.learning_rate != default:
+def warn_of_large_rate(made: LLMOnPolicyAlgorithm) -> None:
+    """Warn of a large model with a learning rate that suits the pocket model, such as the default."""
+    if made.lr_schedule(1.0) < POCKET_RATE:
         return
     n_weights = sum(one.numel() for one in made.policy.lm.base.parameters())
     if n_weights > LARGE_MODEL:
         warnings.warn(
-            f"Expected a learning_rate for a model of {n_weights / 1e6:,.0f} million weights; got none, and the "
-            f"default {default:g} suits the pocket model of 1 million. Fix: learning_rate=1e-4 to start with.",
+            f"Expected a smaller learning_rate for a model of {n_weights / 1e6:,.0f} million weights; "
+            f"{made.learning_rate} suits the pocket model of 1 million. Fix: learning_rate=1e-4 to start with.",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.common.buffers import TokenRolloutBuffer
-from poad_sb3.common.hyperparameters import check_combination, from_preset, warn_of_default_rate, warn_without_effect
+from poad_sb3.common.hyperparameters import check_combination, from_preset, warn_of_large_rate, warn_without_effect
 from poad_sb3.common.pipelined_rollout import PipelinedRollout
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.ppo_update import Clips, update
@@ -177,7 +177,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         if given["_init_setup_model"]:
             self._setup_model()
             self._warn_without_effect(said)
-            warn_of_default_rate(self, said)
+            warn_of_large_rate(self)
 
     @classmethod
     def from_preset(

@@ -300,14 +300,14 @@ def test_a_falling_clip_range_clips_more_in_the_end() -> None:
     assert fractions[0] < fractions[1]
 
 
-def test_the_default_rate_beside_a_large_model_is_warned_of(monkeypatch, tmp_path) -> None:
+def test_a_large_model_with_a_rate_of_the_pocket_model_is_told(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(hyperparameters, "LARGE_MODEL", 900_000)
-    warned = r"^Expected a learning_rate for a model of 1 million weights; .* default 0\.002 .* Fix: learning_rate=1e-4"
+    warned = r"^Expected a smaller learning_rate for a model of 1 million weights; 0\.002 suits.* Fix: learning_rate=1e-4"
     with pytest.warns(RuntimeWarning, match=warned) as found:
         model = POAD("LLMPolicy", ENV_ID, n_steps=4)
     assert len(found) == 1
     assert found[0].filename == __file__
-    POAD("LLMPolicy", ENV_ID, n_steps=4, learning_rate=2e-3)
+    POAD("LLMPolicy", ENV_ID, n_steps=4, learning_rate=1e-4)
     model.save(tmp_path / "model.zip")
     POAD.load(tmp_path / "model.zip")
 
