@@ -41,11 +41,14 @@ def describe_machine() -> dict[str, object]:
 
 
 def _commit() -> str | None:
-    """Return the commit, with a plus sign where tracked files differ from it; None outside a repository."""
+    """Return the commit, with a plus sign where tracked files differ from it; None outside a repository.
+
+    Committed results of studies do not count: studies write them, and no run reads them.
+    """
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], check=False).returncode
+        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)data/results/studies"], check=False).returncode
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{commit}+" if changed else commit

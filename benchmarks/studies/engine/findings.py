@@ -334,6 +334,8 @@ def _correlated(plan: Trend, one: Findings) -> Row:
     if any(other != further[0] for other in further):  # a baseline that did not learn has other settings than the rest
         return row
     areas = [one.methods[name].scores("area") for name in plan.levels]
+    if not np.ptp(np.concatenate(areas)):  # the correlation of a constant is not defined
+        return row
     levels = np.repeat(list(plan.levels.values()), [len(own) for own in areas])
     found = stats.spearmanr(levels, np.concatenate(areas))
     effect = Estimate(float(found.statistic), None, None)

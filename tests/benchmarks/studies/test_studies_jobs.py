@@ -96,7 +96,7 @@ SILENT = {
     "candidate_normalization": "word", "max_new_tokens": 128, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "stop": (),
     "smdp_discount": False, "normalize_value": False, "kl_coef": 0.0, "n_episodes": None, "critic_trunk": "frozen",
     "critic_arch": (1024, 512), "prompt": "auto", "dtype": "float32", "quantization": None,
-    "lora": {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}, "_EVALUATION_SEED": 10_000,
+    "lora": {"r": 8, "lora_alpha": 16, "lora_dropout": 0.0, "bias": "none"}, "EVALUATION_SEED": 10_000,
     "estimator": "gae", "baseline": "none", "leave_one_out": False, "advantage_scale": "none", "omega": 1.0,
     "group_size": 1, "state_key": None, "drop_truncated": False, "critic_first": True, "ratio": None,
     "clip_range_high": None, "dual_clip": None, "cispo_cap": None, "loss_reduction": "mean",
@@ -113,7 +113,7 @@ def test_defaults_that_no_piece_names_are_those_they_were_made_with() -> None:
 
     defaults = {name: one.default for name, one in inspect.signature(POAD).parameters.items()}
     defaults |= ModelSettings.defaults()
-    defaults["_EVALUATION_SEED"] = training._EVALUATION_SEED
+    defaults["EVALUATION_SEED"] = training.EVALUATION_SEED
     assert {name: defaults[name] for name in SILENT} == SILENT
     named = {*preset("pocket/virtualhome", "POAD"), "action_sampling", "micro_batches"}
     nothing_to_learning = {"stats_window_size", "tensorboard_log", "verbose", "seed", "device", "_init_setup_model"}

@@ -76,6 +76,7 @@ def test_the_best_program_is_kept(tmp_path, n_envs) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best_code.json", "best_code.py"]
 
 
+@pytest.mark.filterwarnings("ignore:Expected a rollout in which some token was chosen:RuntimeWarning")
 def test_programs_that_failed_are_not_kept(tmp_path) -> None:
     env = CodeLamps(forced=("red", "green", "blue"))  # waiting is all there is, and it counts as a failure
     model = POAD("LLMPolicy", env, n_steps=N, seed=0, policy_kwargs={"critic_arch": (8,)})

@@ -184,12 +184,12 @@ def test_repeated_observations_have_a_value_each(policy: LLMPolicy) -> None:
 
 
 def test_without_a_critic_values_are_zeros_on_the_device_of_the_policy(
-    policy: LLMPolicy, monkeypatch: pytest.MonkeyPatch
+    own_policy: LLMPolicy,
 ) -> None:
-    monkeypatch.setattr(policy, "critic", None)
-    values = policy.predict_values(batch_of([RED, RED]))
+    own_policy.critic = None
+    values = own_policy.predict_values(batch_of([RED, RED]))
     assert values.tolist() == [0, 0]
-    assert values.device == policy.device
+    assert values.device == own_policy.device
 
 
 # ------------------------------------------------------------------ batches
