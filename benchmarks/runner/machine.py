@@ -48,7 +48,9 @@ def _commit() -> str | None:
     git = ["git", "-C", str(Path(__file__).parent)]
     try:
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)data/results/studies"], check=False).returncode
+        changed = subprocess.run(
+            [*git, "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)data/results/studies"], check=False
+        ).returncode
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{commit}+" if changed else commit
