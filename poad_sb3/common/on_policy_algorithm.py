@@ -335,14 +335,17 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     def _commit_saves(self) -> None:
         self._collecting = False
         waiting, self._waiting_saves = self._waiting_saves, []
-        errors = []
+        first: Exception | None = None
         for path, exclude, include in waiting:
             try:
                 super().save(path, exclude, include)
             except Exception as error:  # the other files are worth writing all the same
-                errors.append(error)
-        if errors:
-            raise errors[0]
+                first = first or error
+        try:
+            if first is not None:
+                raise first
+        finally:
+            del first  # its traceback holds this frame: a circle would keep the unfinished file open
 
     def _capture(self) -> dict[str, Any]:
         rollout = self.rollout_buffer.get_state() if self._update_is_due else None
