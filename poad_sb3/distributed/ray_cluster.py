@@ -30,6 +30,8 @@ _LONGEST_FOLDER = 45
 """Maximum length of Ray's folder: its sockets lie in it, and the path of a socket has at most 107 bytes."""
 _CONNECT_SECONDS = 20.0
 _OBJECT_STORE_BYTES = 100 << 20
+_REGISTER_SECONDS = 600
+"""Longest start of a process. After Ray's own 60 s it kills and repeats the start, on a busy machine without an end."""
 _SECONDS_TO_FREE = 10.0
 _MAX_REBUILDS = 3
 """Maximum number of times that an actor is made again without an answer in between."""
@@ -107,6 +109,7 @@ def local_settings(folder: Path, n_cpus: int) -> dict[str, Any]:
         "logging_level": "ERROR",
         "object_store_memory": _OBJECT_STORE_BYTES,
         "_temp_dir": str(folder),
+        "_system_config": {"worker_register_timeout_seconds": _REGISTER_SECONDS},
     }
 
 
