@@ -10,16 +10,18 @@ import contextlib
 import hashlib
 import json
 import os
-import sqlite3
 import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lang_envs.errors import LangEnvsError
+
+if TYPE_CHECKING:
+    import sqlite3
 
 __all__ = ["Cache", "cache_folder", "key_of"]
 
@@ -28,6 +30,8 @@ _MAX_ON_DISK = 20_000
 """Maximum number of entries, each of some 2 kB."""
 _EVICT_EVERY = 256
 _BUSY_SECONDS = 2.0
+_USE_SECONDS = 3600.0
+"""Age of the last noted use at which a read notes another: mostly, reading needs no lock and no writable file."""
 
 _TABLE = """CREATE TABLE IF NOT EXISTS evaluations
     (key TEXT PRIMARY KEY, entry TEXT NOT NULL, digest TEXT NOT NULL, used REAL NOT NULL)"""
@@ -103,10 +107,15 @@ class Cache:
         self._n_written += 1
 
     def _read(self, database: sqlite3.Connection, key: str) -> str | None:
-        row = database.execute("SELECT entry, digest FROM evaluations WHERE key = ?", (key,)).fetchone()
+        import sqlite3
+
+        row = database.execute("SELECT entry, digest, used FROM evaluations WHERE key = ?", (key,)).fetchone()
         if row is None or _digest(row[0]) != row[1]:
             return None
-        database.execute("UPDATE evaluations SET used = ? WHERE key = ?", (time.time(), key))
+        now = time.time()
+        if now - row[2] > _USE_SECONDS:
+            with contextlib.suppress(sqlite3.OperationalError):  # busy or read-only: the entry counts nevertheless
+                database.execute("UPDATE evaluations SET used = ? WHERE key = ?", (now, key))
         return str(row[0])
 
     def _in_file(self, work: Callable[[sqlite3.Connection], Result]) -> Result | None:
@@ -115,6 +124,11 @@ class Cache:
         It opens the file each time (0.2 ms beside an evaluation's 50): a connection must not be carried through a fork.
         """
         if self._path is None:
+            return None
+        try:
+            import sqlite3
+        except ImportError:  # Python was built without it
+            self._path = None
             return None
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -6,10 +6,12 @@ A family implements the few methods under "Methods of a family", and never handl
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import importlib
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -107,13 +109,13 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         TypeError: If a flag is not a bool.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 2}  # noqa: RUF012 - gymnasium's
+    metadata: dict[str, Any] = {"render_modes": [], "render_fps": 2}  # noqa: RUF012 - gymnasium's
     steps_elsewhere: bool = False
     """Whether a step waits for other processes, and may run in another thread, while a model works."""
     max_list_length: int = MAX_LIST_LENGTH
     """Bound on the characters of the JSON list of admissible actions; an environment with longer lists sets its own."""
     renderer: str = ""
-    """Module of the drawings, with `ansi(env)` and `rgb_array(env)`; imported with the first drawing."""
+    """Module of the drawings, with one function for each render mode, such as `ansi(env)`; imported by the first."""
     _world: World = None  # type: ignore[assignment]
     """State of the family; a family that keeps it elsewhere overrides `_get_world` and `_set_world`."""
 
@@ -128,7 +130,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         shuffle_actions: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        modes = self.metadata["render_modes"]
+        modes = self.metadata.get("render_modes", [])
         if render_mode is not None and render_mode not in modes:
             raise ValueError(f"Expected render_mode to be None or one of {modes}; got {render_mode!r}.")
         self.observation_space: TextSpace = TextSpace(max_observation_length)
@@ -142,6 +144,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         self.render_mode = render_mode
         self._last: Outcome | None = None  # None until the first reset
         self._order_key: bytes | None = None  # None unless the actions of this episode are shuffled
+        self._ranks: dict[str, bytes] = {}  # of the texts listed with this key
         self.last_action: str | None = None
         """Text of the last action; None after a reset or an unfinished sentence. For rendering."""
         self.episode_return: float = 0.0
@@ -181,7 +184,15 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         """Return everything that distinguishes this world from a fresh one, as plain picklable data.
 
         By default this is `_world`.
+
+        Raises:
+            StateError: If there is no `_world`: without this error a copy would silently miss the world.
         """
+        if self._world is None and self._last is not None:
+            raise StateError(
+                f"Expected {type(self).__name__} to keep its world in self._world; got None. Fix: keep it there, or "
+                "override _get_world() and _set_world()."
+            )
         return self._world
 
     def _set_world(self, world: World) -> None:
@@ -213,13 +224,16 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     def admissible_actions(self) -> list[str] | None:
         """Return the texts listed as possible now, a fresh list; None where the action space is open."""
         actions = self._listed_actions()
-        if actions is not None and self._order_key is not None:
-            actions.sort(key=self._rank)
-        return actions
+        if actions is None or self._order_key is None:
+            return actions
+        return sorted(actions, key=self._rank)
 
     def _rank(self, text: str) -> bytes:
         """Return the rank of a text in this episode's order: a keyed hash, so that it needs no list of all texts."""
-        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=self._order_key or b"").digest()
+        if text not in self._ranks:
+            key = self._order_key or b""
+            self._ranks[text] = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=key).digest()
+        return self._ranks[text]
 
     # ------------------------------------------------------------------ gymnasium's interface
 
@@ -236,6 +250,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         super().reset(seed=seed)
         self._restart(options or {})
         self._order_key = self.np_random.bytes(_ORDER_KEY_LENGTH) if self.shuffle_actions else None
+        self._ranks = {}
         self._last = Outcome(0.0, False, False, False)
         self.last_action, self.episode_return = None, 0.0
         info = self._info(invalid=False, acted=False)
@@ -272,14 +287,26 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         outcome = None if text is None else self._execute(text)
         invalid = outcome is None
         if outcome is None:
-            outcome = self._pass_time()
+            outcome = self._checked("_pass_time", self._pass_time())
             outcome = outcome._replace(reward=outcome.reward + self.invalid_action_reward)
-        outcome = Outcome(float(outcome.reward), *map(bool, outcome[1:]))  # numpy's scalars are no state
+        else:
+            outcome = self._checked("_execute", outcome)
         self._last = outcome
         self.last_action = text
         self.episode_return += outcome.reward
         info = self._info(invalid=invalid, acted=True)
         return self._observation(info), outcome.reward, outcome.terminated, outcome.truncated, info
+
+    def _checked(self, method: str, outcome: object) -> Outcome:
+        """Return the outcome of a family's method in Python's types: numpy's scalars are no state."""
+        if isinstance(outcome, Outcome):
+            with contextlib.suppress(TypeError, ValueError):
+                if math.isfinite(reward := float(outcome.reward)):
+                    return Outcome(reward, *map(bool, outcome[1:]))
+        raise LangEnvsError(
+            f"Expected {type(self).__name__}.{method} to return an Outcome with a finite reward; got {outcome!r:.200}. "
+            "Fix: return lang_envs.core.Outcome(reward, terminated, truncated, success)."
+        )
 
     def _stay_over(self, last: Outcome) -> tuple[str, float, bool, bool, dict[str, Any]]:
         gym.logger.warn("step() after the end of the episode changes nothing. Fix: call reset() when it ends.")
@@ -364,7 +391,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         generator.bit_generator.state = copy.deepcopy(state["np_random"])
         self._set_world(copy.deepcopy(state["world"]))
         self.np_random = generator
-        self._order_key = state["order_key"]
+        self._order_key, self._ranks = state["order_key"], {}
         self._last = None if state["last"] is None else Outcome(*state["last"])
         self.last_action, self.episode_return = state["last_action"], state["episode_return"]
         if "digest" not in state:  # a world that a program put in

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ __all__ = ["lock", "replacing", "write_bytes", "write_text"]
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a draft beside a file that replaces it at the end; after an error the draft is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")  # two threads or machines may write one file
     try:
         yield draft
         with draft.open("r+b") as file:  # Windows syncs only files that are open for writing

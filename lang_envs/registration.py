@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
 
 __all__ = ["ENV_ROWS", "TRAINING_IDS", "UNSEEN_IDS", "EnvRow", "register_envs"]
 
@@ -153,3 +154,21 @@ def register_envs() -> None:
     for row in ENV_ROWS:
         if row.id not in gym.registry:
             gym.register(row.id, entry_point=row.entry_point, kwargs=row.kwargs)
+
+
+def registered(env_id: str) -> str | None:
+    """Return the registered id of a recorded environment, without the module before it; None where there is none.
+
+    It never imports that module, which a file of others could choose.
+
+    Args:
+        env_id: Id as it was given to `gym.make`, such as `module:Id-v0`.
+    """
+    name = env_id.rpartition(":")[2]
+    return name if name in gym.registry else None
+
+
+def creator(env_id: str) -> Any:
+    """Return the entry point of a registered id, loaded: a class, or a function."""
+    entry = gym.spec(env_id).entry_point
+    return load_env_creator(entry) if isinstance(entry, str) else entry

@@ -24,7 +24,7 @@ from lang_envs.cli.sandbox import sandbox_app
 from lang_envs.env_checker import CHECKS, Result, Status, iter_checks
 from lang_envs.errors import LangEnvsError
 from lang_envs.recording import Recording, record_gif
-from lang_envs.registration import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS
+from lang_envs.registration import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, registered
 
 app = typer.Typer(
     name="lang-envs",
@@ -59,7 +59,7 @@ class AgentName(StrEnum):
 
 @app.command("list")
 def list_environments(
-    family: Annotated[str | None, typer.Option(help="Only ids that begin with this, such as overcooked.")] = None,
+    family: Annotated[str | None, typer.Option(help="Only the ids of this family, such as overcooked.")] = None,
 ) -> None:
     """List the environments."""
     rows = [row for row in ENV_ROWS if family is None or _family(row.id).lower() == family.lower()]
@@ -181,19 +181,30 @@ def replay(
         typer.Argument(metavar="ENV/SEED/EPISODE", help="The episode; with @STEPS behind it in a training."),
     ] = None,
     render: Annotated[bool, typer.Option("--render", help="Show the drawing of each step.")] = False,
+    module: Annotated[
+        str | None, typer.Option("--import", metavar="MODULE", help="Module that registers the environment.")
+    ] = None,
+    settings: Settings = None,
 ) -> None:
-    """Play a recorded episode again and compare it with the record; exit code 1 if they differ."""
-    from lang_envs.cli.replay import find_episode, replay_episode
+    """Play a recorded episode again and compare it with the record; exit code 1 if they differ.
+
+    Recorded programs run with `confinement="require"`, and with the recorded limits only where they are smaller than
+    the usual ones; --set chooses others.
+    """
+    from lang_envs.cli.replay import cautious, find_episode, replay_episode
     from lang_envs.report.replaying import recorded_arguments
 
     try:
         header, episode = find_episode(path, place)
-        name, kwargs = episode["env"], recorded_arguments(header)
-        if name not in gym.registry:  # and never import the module of `module:Id-v0`, a name in a file
-            fail(f"Expected a registered environment in {path}; got {name!r}. Fix: replay it where it is registered.")
-        require_parts(name, kwargs)
-        kwargs |= {"render_mode": "ansi"} if render else {}
-        with gym.make(name, disable_env_checker=True, **kwargs) as env:
+        recorded = episode["env"].rpartition(":")[2]
+        name = registered(recorded) if module is None else resolve(f"{module}:{recorded}")
+        if name is None:
+            fail(
+                f"Expected a registered environment in {path}; got {episode['env']!r}. "
+                "Fix: --import MODULE, with the module that registers it."
+            )
+        kwargs = cautious(name, recorded_arguments(header)) | arguments(settings or ())
+        with language_env(name, kwargs, drawn=render) as env:
             same = replay_episode(console(), env, episode)
     except (LangEnvsError, OSError) as error:
         fail(str(error))

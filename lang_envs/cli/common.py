@@ -12,10 +12,10 @@ from typing import Any, NoReturn, SupportsFloat
 
 import gymnasium as gym
 import typer
-from gymnasium.envs.registration import load_env_creator
 from rich.console import Console
 
 from lang_envs.errors import LangEnvsError
+from lang_envs.registration import creator
 from lang_envs.spaces import TextSpace, TokenSequence
 from lang_envs.text import nearest
 
@@ -120,8 +120,7 @@ def require_parts(env_id: str, kwargs: dict[str, Any]) -> None:
 
 def _unknown_argument(env_id: str, kwargs: dict[str, Any], error: Exception) -> str:
     """Return the unknown argument with a suggestion; an empty text if the error has another cause."""
-    entry = gym.spec(env_id).entry_point
-    kind = load_env_creator(entry) if isinstance(entry, str) else entry
+    kind = creator(env_id)
     if "unexpected keyword argument" not in str(error) or not isinstance(kind, type):
         return ""
     known = constructor_defaults(kind)
@@ -146,15 +145,15 @@ def constructor_defaults(kind: type) -> dict[str, Any]:
     return defaults
 
 
-def language_env(env_id: str, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    """Make an environment, drawn as text where it can be."""
+def language_env(env_id: str, kwargs: dict[str, Any], *, drawn: bool = True) -> gym.Env[Any, Any]:
+    """Make an environment, drawn as text where it can be and should be."""
     require_parts(env_id, kwargs)
     env = gym.make(env_id, disable_env_checker=True, **kwargs)
     spaces = env.observation_space, env.action_space
     if not (isinstance(spaces[0], TextSpace) and isinstance(spaces[1], TokenSequence)):
         got = " and ".join(type(space).__name__ for space in spaces)
         fail(f"Expected an environment of TextSpace and TokenSequence; {env_id} has {got}.")
-    if "ansi" not in env.metadata.get("render_modes", []):
+    if not drawn or "ansi" not in env.metadata.get("render_modes", []):
         return env
     env.close()
     return gym.make(env_id, render_mode="ansi", disable_env_checker=True, **kwargs)

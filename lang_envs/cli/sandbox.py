@@ -27,8 +27,8 @@ def doctor() -> None:
     """Try the sandbox out; exit code 0 if it is whole, 1 if layers are missing, 2 if it cannot be used."""
     try:
         from lang_envs.envs.datascicoding.sandbox_doctor import diagnose
-    except ModuleNotFoundError as error:  # Windows has no fcntl, and no fork either
-        typer.echo(f"lang-envs: unusable: this system has no {error.name}. Fix: Linux, macOS or WSL2.", err=True)
+    except LangEnvsError as error:  # Windows
+        typer.echo(f"lang-envs: unusable: {error}", err=True)
         raise typer.Exit(_EXIT_CODES["unusable"]) from error
     diagnosis = diagnose()
     _show(console(), diagnosis)

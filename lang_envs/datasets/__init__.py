@@ -24,6 +24,7 @@ from lang_envs.datasets.errors import (
     TimedOutError,
 )
 from lang_envs.datasets.manifest import MANIFEST_NAMES, Manifest, manifest
+from lang_envs.errors import install_command
 
 __all__ = ["BUNDLED", "DATASETS", "Data", "Dataset", "DatasetRow", "Preprocessing", "load"]
 
@@ -285,7 +286,9 @@ def _fetch_unasked(wanted: Manifest) -> None:
 
     name, why = wanted.name, "LANG_ENVS_OFFLINE is set"
     if os.environ.get("LANG_ENVS_OFFLINE", "").lower() in ("", "0", "false", "no", "off"):
-        if fetching.is_reachable(wanted.service):
+        if not fetching.has_packages():
+            why = f"requests or pandas, to fetch it, is not installed ({install_command('data')})"
+        elif fetching.is_reachable(wanted.service):
             _log.warning("Fetching the %s table from %s into %s ...", name, wanted.page, store.table_folder(name))
             try:
                 fetching.fetch(wanted)

@@ -6,6 +6,7 @@ The network is used only for a table that is not on this machine.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import importlib.util
 import json
@@ -42,6 +43,8 @@ _CHUNK = 1 << 10
 _MAX_BYTES = 1 << 30
 """Maximum size of a file; all tables here are smaller."""
 _POLL = 0.2
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+"""Errors of file systems without locks, such as some network file systems."""
 _MAX_TAG = 80  # characters of an ETag that go into a file name
 _MAX_TEXT = 200  # characters of a message or licence of a service
 _OPENML = "https://www.openml.org/api/v1/xml"
@@ -69,6 +72,11 @@ class Progress(NamedTuple):
 Watch = Callable[[Progress], None]
 
 
+def has_packages() -> bool:
+    """Return whether the packages that fetch a table are installed."""
+    return all(importlib.util.find_spec(package) for package in ("requests", "pandas"))
+
+
 def fetch(
     wanted: Manifest,
     *,
@@ -90,7 +98,7 @@ def fetch(
         DataError: If it fails, as the subclass for the kind of failure; a table that was here before is still here.
         MissingExtraError: If requests or pandas is not installed.
     """
-    if any(importlib.util.find_spec(package) is None for package in ("requests", "pandas")):
+    if not has_packages():
         raise MissingExtraError(
             f"Expected requests and pandas, to fetch the {wanted.name} table; at least one is not installed. "
             f"Fix: `{install_command('data')}`."
@@ -170,6 +178,10 @@ def _partial_folder(wanted: Manifest, watch: Watch) -> Iterator[Path]:
                 except BlockingIOError:
                     watch(Progress("waiting", detail="another process is fetching it"))
                     time.sleep(_POLL)
+                except OSError as error:
+                    if error.errno not in _NO_LOCKS:
+                        raise
+                    break  # of two processes that fetch at the same time, the last one counts
             folder.mkdir(parents=True, exist_ok=True)  # the process before may have removed it
             yield folder
 

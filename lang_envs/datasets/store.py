@@ -53,7 +53,7 @@ ARRAYS_FILE = "arrays.npz"
 _LAYOUT = 1
 """Version of the layout of `arrays.npz`; a file of another version counts as missing."""
 _DIGEST_DIGITS = 16
-_DRAFT = re.compile(r"\..+\.[0-9]+\.tmp")
+_DRAFT = re.compile(r"\..+\.[0-9a-f]+\.tmp")
 _NO_STORAGE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT),  # something else where the folder should be

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import gymnasium as gym
 
 from lang_envs.errors import LangEnvsError, MissingExtraError, install_command
+from lang_envs.registration import registered
 from lang_envs.wrappers import TextAction
 
 __all__ = ["RecordedEpisodes", "to_inspect", "to_minari"]
@@ -189,9 +190,10 @@ def _space_of(texts: set[str]) -> gym.spaces.Text:
 
 def _spec_of(env_id: str, settings: Mapping[str, Any]) -> Any:
     """Return how to make the environment that takes texts, without making it; None where it is not registered here."""
-    if env_id not in gym.registry:  # and never import the module of `module:Id-v0`, a name in a file
+    name = registered(env_id)
+    if name is None:
         return None
-    spec = copy.deepcopy(gym.registry[env_id])
+    spec = copy.deepcopy(gym.registry[name])
     spec.kwargs.update(settings)
     spec.disable_env_checker = True
     spec.additional_wrappers += (TextAction.wrapper_spec(),)

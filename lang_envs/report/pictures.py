@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import load_env_creator
 from numpy.typing import NDArray
 
 from lang_envs.private import without_private
+from lang_envs.registration import creator, registered
 from lang_envs.report.replaying import recorded_arguments, replayed
 from lang_envs.text import printable
 from lang_envs.wrappers import TextAction
@@ -35,13 +35,13 @@ def frames_of(header: Mapping[str, Any], episode: Mapping[str, Any]) -> list[Fra
         uint8 arrays `[height, width, 3]`; or a sentence, where the environment is not registered, draws no images or
         runs code, or where an observation or a reward differs from the recorded one.
     """
-    env_id, steps = episode["env"], episode["steps_list"]
+    env_id, steps = registered(episode["env"]), episode["steps_list"]
     if not steps:
         return "The steps of this episode were not recorded."
-    if env_id not in gym.registry:  # and never import the module of `module:Id-v0`, a name in a file
-        return f"{env_id} is not registered where this report was written."
+    if env_id is None:
+        return f"{episode['env']} is not registered where this report was written."
     try:
-        metadata = _metadata(env_id)
+        metadata: Mapping[str, Any] = getattr(creator(env_id), "metadata", {})
         if metadata.get("actions") == "code":
             return f"{env_id} runs code, and is not played again for pictures."
         if "rgb_array" not in metadata.get("render_modes", ()):
@@ -54,12 +54,6 @@ def frames_of(header: Mapping[str, Any], episode: Mapping[str, Any]) -> list[Fra
     except Exception as error:  # an environment and its arguments in a file may raise anything
         text = without_private(printable(str(error)))[:200]
         return f"{env_id} failed when it was played again: {type(error).__name__}: {text}"
-
-
-def _metadata(env_id: str) -> Mapping[str, Any]:
-    entry = gym.spec(env_id).entry_point
-    found: Mapping[str, Any] = getattr(load_env_creator(entry) if isinstance(entry, str) else entry, "metadata", {})
-    return found
 
 
 def _arguments(header: Mapping[str, Any]) -> dict[str, Any]:

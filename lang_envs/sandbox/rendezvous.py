@@ -10,7 +10,6 @@ is gone. A crash leaves a dead socket; the next process replaces it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -27,9 +26,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lang_envs.machine import n_cores
-from lang_envs.sandbox.errors import SandboxError, fix_of
+from lang_envs.sandbox.errors import SandboxError, SandboxUnavailableError, fix_of
 from lang_envs.sandbox.meters import is_dead
 from lang_envs.sandbox.protocol import anonymous_file
+
+try:
+    import fcntl
+except ModuleNotFoundError as _error:
+    raise SandboxUnavailableError(
+        f"Expected a system with fork and file locks, to run code on; got {sys.platform}. Fix: Linux, macOS or WSL2."
+    ) from _error
 
 _PACKAGES = Path(__file__).parents[2]
 """Folder of this very package: the supervisor must not find another one."""

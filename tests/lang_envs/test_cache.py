@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import sqlite3
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +38,7 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_module, "_MAX_IN_MEMORY", 3)
     monkeypatch.setattr(cache_module, "_MAX_ON_DISK", 5)
     monkeypatch.setattr(cache_module, "_EVICT_EVERY", 1)
+    monkeypatch.setattr(cache_module, "_USE_SECONDS", 0.0)
     cache = Cache(tmp_path)
     for number in range(20):
         cache.put(str(number), {"n": number})
@@ -125,3 +128,30 @@ def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/somewhere/lang_envs")
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     assert cache_folder() == Path.home() / ".cache/lang_envs"
+
+
+def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_USE_SECONDS", -1.0)
+    Cache(tmp_path).put("a", {"n": 1})
+    connect = sqlite3.connect
+
+    def read_only(path: Path, **options: Any) -> sqlite3.Connection:  # a mode of the file would not hold back root
+        return connect(f"file:{path}?mode=ro", uri=True, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", read_only)
+    assert Cache(tmp_path).get("a") == {"n": 1}
+
+
+def test_reading_waits_for_no_writer(tmp_path: Path) -> None:
+    Cache(tmp_path).put("a", {"n": 1})
+    database = sqlite3.connect(tmp_path / "evaluations.sqlite3", isolation_level=None)
+    database.execute("BEGIN IMMEDIATE")  # its changes wait in its memory
+    assert Cache(tmp_path).get("a") == {"n": 1}
+    database.close()
+
+
+def test_without_sqlite_it_is_memory_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlite3", None)
+    cache = Cache(tmp_path)
+    cache.put("a", {"n": 1})
+    assert (cache.get("a"), Cache(tmp_path).get("a")) == ({"n": 1}, None)

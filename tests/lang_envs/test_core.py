@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lang_envs import LangEnv, LangEnvsError, Outcome
+from lang_envs import LangEnv, LangEnvsError, Outcome, StateError
 
 
 class Door(LangEnv[bool]):
@@ -71,3 +71,46 @@ def test_a_description_that_is_no_observation_is_refused(text: Any, got: str) ->
 def test_there_is_not_always_an_oracle() -> None:
     with pytest.raises(NotImplementedError, match="Door has no oracle"):
         Door().oracle_action()
+
+
+@pytest.mark.parametrize(
+    ("method", "got"),
+    [
+        ("_execute", (1.0, True, False, True)),
+        ("_execute", Outcome(float("nan"), False, False, False)),
+        ("_execute", Outcome(None, False, False, False)),  # type: ignore[arg-type]
+        ("_pass_time", None),
+    ],
+)
+def test_an_outcome_that_is_none_names_the_method(monkeypatch: pytest.MonkeyPatch, method: str, got: Any) -> None:
+    monkeypatch.setattr(Door, method, lambda *_: got)
+    env = Door()
+    env.reset(seed=0)
+    with pytest.raises(LangEnvsError, match=rf"Expected Door\.{method} to return an Outcome with a finite reward"):
+        env.step_text("open it" if method == "_execute" else "sing")
+
+
+def test_a_world_in_attributes_alone_has_no_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Door, "_get_world", LangEnv._get_world)
+    env = Door()
+    before = env.get_state()
+    env.reset(seed=0)
+    with pytest.raises(StateError, match=r"Expected Door to keep its world in self\._world; got None\. Fix: "):
+        env.get_state()
+    assert before["world"] is None
+
+
+def test_a_tuple_of_actions_can_be_shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Door, "_listed_actions", lambda _: ("open it", "wait"))
+    env = Door()
+    env.shuffle_actions = True
+    orders = {tuple(env.reset(seed=seed)[1]["admissible_actions"]) for seed in range(8)}
+    assert orders == {("open it", "wait"), ("wait", "open it")}
+
+
+@pytest.mark.parametrize("metadata", [LangEnv.metadata, {}])
+def test_without_a_renderer_there_is_no_render_mode(monkeypatch: pytest.MonkeyPatch, metadata: dict[str, Any]) -> None:
+    monkeypatch.setattr(Door, "metadata", metadata)
+    assert Door().metadata.get("render_modes", []) == []
+    with pytest.raises(ValueError, match=r"Expected render_mode to be None or one of \[\]; got 'ansi'"):
+        LangEnv.__init__(Door(), render_mode="ansi")

@@ -109,7 +109,7 @@ class DataSciCodingEnv(LangEnv[_World]):
         SandboxUnavailableError: At the first evaluation, if `confinement="require"` is not possible on this machine.
     """
 
-    metadata: dict[str, Any] = {**LangEnv.metadata, "actions": "code"}  # noqa: RUF012 - gymnasium's
+    metadata: dict[str, Any] = {**LangEnv.metadata, "render_modes": ["ansi", "rgb_array"], "actions": "code"}  # noqa: RUF012 - gymnasium's
     steps_elsewhere = True
 
     renderer = "lang_envs.envs.datascicoding.render"

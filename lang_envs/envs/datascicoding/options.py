@@ -69,7 +69,7 @@ def random_states(splits: int | Sequence[int]) -> tuple[int, ...]:
     if not fits or len(set(states)) < len(states):
         raise ValueError(
             f"Expected splits to be a number from 1 to {_MAX_SPLITS}, or that many different random states; got "
-            f"{splits!r}. Fix: pass 5, as published, or e.g. range(5, 25)."
+            f"{splits!r}. Fix: pass 5, as published, or e.g. list(range(5, 25))."
         )
     return states
 

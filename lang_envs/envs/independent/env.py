@@ -29,6 +29,7 @@ class _World(NamedTuple):
 class IndependentDecisions(LangEnv[_World]):
     """A number of decisions, each with a target of its own drawn from `self.np_random`; all actions always listed."""
 
+    metadata = {**LangEnv.metadata, "render_modes": ["ansi", "rgb_array"]}  # noqa: RUF012 - gymnasium's
     renderer = "lang_envs.envs.independent.render"
 
     def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int, target: tuple[int, ...]) -> None:

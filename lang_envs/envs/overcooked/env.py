@@ -114,6 +114,7 @@ class OvercookedEnv(LangEnv[_World]):
         ValueError: If the task is unknown, the reward is not valid, or a number is out of range.
     """
 
+    metadata = {**LangEnv.metadata, "render_modes": ["ansi", "rgb_array"]}  # noqa: RUF012 - gymnasium's
     renderer = "lang_envs.envs.overcooked.render"
 
     def __init__(

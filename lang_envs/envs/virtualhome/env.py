@@ -106,6 +106,7 @@ class VirtualHomeEnv(LangEnv[_World]):
         ValueError: If a task, role, phrasing or distractor is unknown, or a number is out of range.
     """
 
+    metadata = {**LangEnv.metadata, "render_modes": ["ansi", "rgb_array"]}  # noqa: RUF012 - gymnasium's
     renderer = "lang_envs.envs.virtualhome.render"
 
     def __init__(

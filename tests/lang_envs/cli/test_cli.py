@@ -21,6 +21,7 @@ from lang_envs.cli.app import app
 from lang_envs.cli.common import signed
 from lang_envs.env_checker import CHECKS
 from lang_envs.envs.datascicoding.sandbox_doctor import Diagnosis, Latency, SupervisorFacts, diagnose
+from lang_envs.errors import LangEnvsError
 from lang_envs.sandbox.confinement.layers import Confinement, Layer
 from lang_envs.wrappers import TextAction
 
@@ -371,9 +372,10 @@ def test_doctor_where_there_is_no_fork(run: Run, monkeypatch: pytest.MonkeyPatch
     for name in ("evaluation", "sandbox_doctor"):
         monkeypatch.delitem(sys.modules, f"lang_envs.envs.datascicoding.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "fcntl", None)
-    assert run("sandbox", "doctor", code=2) == (
-        "lang-envs: unusable: this system has no fcntl. Fix: Linux, macOS or WSL2.\n"
-    )
+    assert run("sandbox", "doctor", code=2).startswith("lang-envs: unusable: Expected a system with fork")
+    monkeypatch.delitem(sys.modules, "lang_envs.envs.datascicoding.env", raising=False)
+    with pytest.raises(LangEnvsError, match=r"Fix: Linux, macOS or WSL2\."):
+        gym.make("DataSciCoding-iris-v0")
 
 
 def test_clear_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

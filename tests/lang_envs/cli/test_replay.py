@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 import report_data
 from typer.testing import CliRunner
 
 from lang_envs.cli.app import app
+from lang_envs.cli.replay import cautious
 
 
 @pytest.fixture
@@ -80,3 +83,38 @@ def test_an_episode_of_a_report_is_a_file_of_its_own(path: Path, tmp_path: Path)
     assert re.search(r"step (\d+): another end of the episode; step \1: another final observation", found)
     file.write_text(json.dumps({**alone, "reset_seed": "7"}), encoding="utf-8")
     assert "Fix: download the episode again." in " ".join(_replay(file, code=1).split())
+
+
+def test_a_module_that_registers_the_environment_is_named_by_the_user(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The module in the file is not imported."""
+    for file in (path, path.with_suffix(".steps.jsonl")):
+        text = file.read_text(encoding="utf-8").replace("Overcooked-TomatoSalad-v0", "named:Replayed-v0")
+        file.write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    kitchen = "gym.register('Replayed-v0', entry_point=OvercookedEnv, kwargs={'task': 'tomato-salad'})"
+    code = f"import gymnasium as gym\nfrom lang_envs.envs.overcooked.env import OvercookedEnv\n{kitchen}\n"
+    (tmp_path / "chosen.py").write_text(code, encoding="utf-8")
+    assert "Fix: --import MODULE" in _replay(path, _place(path), code=1)
+    try:
+        assert _replay(path, _place(path), "--import", "chosen").rstrip().endswith(", as recorded.")
+        assert _replay(path, _place(path)).rstrip().endswith(", as recorded."), "now it is registered"
+    finally:
+        gym.registry.pop("Replayed-v0", None)
+        sys.modules.pop("chosen", None)
+
+
+def test_an_environment_of_other_spaces_is_refused(path: Path) -> None:
+    for file in (path, path.with_suffix(".steps.jsonl")):
+        text = file.read_text(encoding="utf-8").replace("Overcooked-TomatoSalad-v0", "CartPole-v1")
+        file.write_text(text, encoding="utf-8")
+    assert "CartPole-v1 has Box and Discrete" in " ".join(_replay(path, _place(path), code=1).split())
+
+
+def test_programs_of_others_are_confined() -> None:
+    asked = {"time_limit": 86_400, "memory_limit": 64, "confinement": "auto", "max_attempts": 2}
+    safe = {"time_limit": 30.0, "memory_limit": 64, "confinement": "require", "max_attempts": 2}
+    assert cautious("DataSciCoding-iris-v0", asked) == safe
+    assert cautious("DataSciCoding-iris-v0", {}) == {"confinement": "require"}
+    assert cautious("Overcooked-TomatoSalad-v0", {"task": "x"}) == {"task": "x"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import os
@@ -816,3 +817,14 @@ def test_a_body_without_end_is_refused(
     monkeypatch.setattr(fetching, "_MAX_BYTES", 10_000)
     assert "Expected a table of less than 1 GiB; got 10240 bytes and no end." in refused(8, "breast-w", "--force")
     assert before
+
+
+def test_a_file_system_without_locks(
+    openml: OpenmlStandIn, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    fetching.fetch(manifest("breast-w"))
+    assert store.is_whole(manifest("breast-w"))

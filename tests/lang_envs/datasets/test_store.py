@@ -27,7 +27,7 @@ from fake_tables import (
     with_digest,
 )
 
-from lang_envs.datasets import DATASETS, load, store
+from lang_envs.datasets import DATASETS, fetching, load, store
 from lang_envs.datasets.errors import (
     ChecksumError,
     DataMissingError,
@@ -308,11 +308,15 @@ def test_pickles_are_never_opened(member: str, archive: Path, tmp_path: Path) ->
     assert (tmp_path / "sprung").exists()
 
 
-def test_a_missing_table(data: Path) -> None:
+def test_a_missing_table(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for read in (lambda: store.read_arrays(TUMOURS, "default"), lambda: store.verify(TUMOURS)):
         with pytest.raises(DataMissingError, match=r"the breast-w table in .*breast-w/arrays\.npz; it is not there"):
             read()
     with pytest.raises(FileNotFoundError, match=r"not there, and LANG_ENVS_OFFLINE is set\. Fix, one of:\n *lang-envs"):
+        load("breast-w")
+    monkeypatch.delenv("LANG_ENVS_OFFLINE")
+    monkeypatch.setattr(fetching, "has_packages", lambda: False)
+    with pytest.raises(DataMissingError, match=r"requests or pandas, to fetch it, is not installed \(pip"):
         load("breast-w")
     assert store.read_receipt("breast-w") is None
     assert not store.is_whole(TUMOURS)
@@ -465,7 +469,7 @@ def test_who_is_killed_while_installing_leaves_a_whole_table(tmp_path: Path, mon
 
 
 def test_drafts_of_the_dead_are_removed(archive: Path, data: Path, tmp_path: Path) -> None:
-    for name in (".arrays.npz.999999999.tmp", ".breast-w.parquet.999999999.tmp"):
+    for name in (".arrays.npz.999999999.tmp", ".breast-w.parquet.00ff00ff00ff00ff.tmp"):
         (archive.parent / name).write_bytes(b"half")
     install_tumours(tmp_path, seed=1)
     assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.parquet"]

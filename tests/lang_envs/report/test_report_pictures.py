@@ -213,7 +213,8 @@ def test_environments_without_pictures_are_the_reason(texts_only: tuple[str, str
 def test_a_module_named_in_a_file_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "planted_module.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert frames_of(HEADER, fake("planted_module:KeyToken-v0")) == (
-        "planted_module:KeyToken-v0 is not registered where this report was written."
+    assert frames_of(HEADER, fake("planted_module:Nothing-v0")) == (
+        "planted_module:Nothing-v0 is not registered where this report was written."
     )
+    assert "another observation" in frames_of(HEADER, fake("planted_module:KeyToken-v0"))
     assert not (tmp_path / "ran").exists()
