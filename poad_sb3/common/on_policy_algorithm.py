@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, cast
 
 import gymnasium as gym
 import numpy as np
@@ -38,6 +38,7 @@ from poad_sb3.language_model.forward import parts_of
 from poad_sb3.language_model.language_model import LEAST_TEXTS
 from poad_sb3.prompts import Question
 from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings, unknown_setting
+from poad_sb3.settings.arguments import Arguments
 from poad_sb3.settings.ppo import Ratio
 from poad_sb3.settings.sampling import AUTO, ActionSampling
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
@@ -145,12 +146,18 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 raise unknown_setting(name, known, f" in the defaults of {cls.__name__}")
         cls.__signature__ = _signature(cls)  # type: ignore[attr-defined]  # read by inspect, help() and the checks
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        policy: str | type[LLMPolicy],
+        env: gym.Env[Any, Any] | VecEnv | str | None,
+        *args: Any,
+        **kwargs: Unpack[Arguments],
+    ) -> None:
         signature = inspect.signature(type(self))
         for name in kwargs:
             if name not in signature.parameters:
                 raise unknown_setting(name, signature.parameters, f" of {type(self).__name__}")
-        bound = signature.bind(*args, **kwargs)
+        bound = signature.bind(policy, env, *args, **kwargs)
         said = tuple(bound.arguments)
         bound.apply_defaults()
         given = bound.arguments

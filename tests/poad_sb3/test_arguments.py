@@ -1,0 +1,78 @@
+"""The arguments that editors and type checkers know are those that the constructors take.
+
+`python tests/poad_sb3/test_arguments.py` writes the file again.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from poad_sb3 import POAD
+from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings, arguments
+
+PATH = Path(arguments.__file__)
+PLUMBING = {
+    "stats_window_size": "int",
+    "tensorboard_log": "str | None",
+    "policy_kwargs": "Mapping[str, Any] | None",
+    "verbose": "int",
+    "seed": "int | None",
+    "device": "torch.device | str",
+    "_init_setup_model": "bool",
+}
+HEAD = '''"""Names and types of the constructors' arguments, for editors and type checkers.
+
+Written from the settings by `python tests/poad_sb3/test_arguments.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Arguments"]
+
+
+class Arguments(TypedDict, total=False):
+    """Arguments of the on-policy algorithms beside `policy` and `env`; described at the fields of the settings."""
+
+'''
+
+
+def written() -> str:
+    kinds = (PPOSettings, CreditSettings, SamplingSettings)
+    types = {one.name: str(one.type) for kind in kinds for one in fields(kind)} | PLUMBING
+    return HEAD + "".join(f"    {name}: {types[name]}\n" for name in types)
+
+
+def test_the_file_is_as_the_settings_have_it() -> None:
+    assert PATH.read_text(encoding="utf-8") == written(), "Fix: python tests/poad_sb3/test_arguments.py"
+    assert [*inspect.signature(POAD).parameters] == ["policy", "env", *arguments.Arguments.__annotations__]
+
+
+@pytest.mark.matrix
+def test_a_type_checker_knows_the_arguments(tmp_path: Path) -> None:
+    code = "from poad_sb3 import POAD\nPOAD('LLMPolicy', 'X-v0', n_steps=64, seed=0)\n"
+    wrong = "POAD('LLMPolicy', 'X-v0', n_step=64)\nPOAD('LLMPolicy', 'X-v0', n_steps='64')\n"
+    (tmp_path / "use.py").write_text(code + wrong, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", "--ignore-missing-imports", "use.py"]
+    env = {**os.environ, "MYPYPATH": str(PATH.parents[2])}
+    found = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=250).stdout
+    errors = [line.partition(": error: ")[2] for line in found.splitlines() if ": error: " in line]
+    assert len(errors) == 2, found
+    assert 'Unexpected keyword argument "n_step"' in errors[0]
+    assert 'has incompatible type "str"; expected "int"' in errors[1]
+
+
+if __name__ == "__main__":
+    PATH.write_text(written(), encoding="utf-8")
