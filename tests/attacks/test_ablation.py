@@ -121,7 +121,8 @@ def test_a_rehearsal_sees_no_trace_of_the_true_run(own_arena: Arena, without: Op
     labels = small_table().y[split.train]
     code = attack_traces.reading_in_the_rehearsal
     assert _n_right(own_arena.evaluate(code()).error or "", labels) < 32
-    assert _n_right(without((Layer.SECCOMP,)).evaluate(code()).error or "", labels) > 40
+    opened = without((Layer.SECCOMP,))  # there the attack works, though not each time on a busy machine
+    assert any(_n_right(opened.evaluate(code()).error or "", labels) > 40 for _ in range(5))
 
 
 def _n_right(error: str, labels: np.ndarray) -> int:
