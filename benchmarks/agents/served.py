@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 SYSTEM = "You act in a text environment. Each message is an observation. Answer with your next action only."
 _NO_KEY = "none"
 _PER_PRICE = 1_000_000
+_THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>\s*|\Z)|(.*?)</think>\s*", re.DOTALL)
+"""Reasoning before an answer; some servers leave it in the content, and some chat templates write its first tag."""
 _ACCOUNT = re.compile(r"\b(basic|bearer)\s+\S+", re.IGNORECASE)
 _MOST_DECISIONS = 1_000
 """Maximum number of requests of an episode; more would reuse the seeds of the next episode."""
@@ -149,15 +151,17 @@ class ServedAgent(TextAgent):
                 f"Expected a chat completion with a choice whose content is a text; got {str(answer)[:200]!r}. "
                 "Fix: base_url of a server that speaks OpenAI's chat completions, with its /v1."
             ) from error
-        notes = []
-        if said is None:  # a refusal, or a call of an unknown tool: no text
-            notes.append("The model answered without a text.")
+        found = _THOUGHT.match(said or "")
+        text = (said or "")[found.end() if found else 0 :]
+        notes = [(found[1] or found[2] or "").strip()] if found else []
         if ended == "length":
-            notes.append("The answer was cut at max_tokens.")
+            notes.append(f"The answer was cut at max_tokens{'' if text.strip() else ' before an action'}.")
+        elif said is None:  # a refusal, or a call of an unknown tool: no text
+            notes.append("The model answered without a text.")
         usage = self._usage(answer)
         if usage is None:
             notes.append("The server reported no usage: tokens and cost of this request are not counted.")
-        return Reply(said or "", usage or Usage(requests=1), " ".join(notes))
+        return Reply(text, usage or Usage(requests=1), "\n".join(note for note in notes if note))
 
     def _usage(self, answer: ChatCompletion) -> Usage | None:
         """Return the usage that the server reports; None if none or an invalid one is reported."""

@@ -197,6 +197,22 @@ def test_a_model_that_says_nothing_or_too_much_is_noted() -> None:
     assert (cut.text, cut.note) == ("walk to", "The answer was cut at max_tokens.")
 
 
+@pytest.mark.parametrize("opened", ["<think>\n", "\n<think>", ""])
+def test_reasoning_before_the_answer_is_a_note(opened: str) -> None:
+    with ChatStandIn([completion(f"{opened}Stay or walk?</think>\n\nstay")]) as server:
+        decision = asked(server)
+    assert (decision.text, decision.note) == ("stay", "Stay or walk?")
+
+
+@pytest.mark.parametrize("content", [None, "", "<think>Stay or"])
+def test_an_answer_that_is_cut_before_its_action_says_so(content: str | None) -> None:
+    with ChatStandIn([completion(content, finish_reason="length")]) as server:
+        decision = asked(server)
+    assert decision.text == ""
+    assert decision.note.endswith("The answer was cut at max_tokens before an action.")
+    assert decision.note.startswith("Stay or\n") is bool(content)
+
+
 # ---------------------------------------------------------------------- settings
 
 
