@@ -12,7 +12,7 @@ from PIL import Image
 from rich.console import Console
 
 from benchmarks.reports import leaderboard
-from benchmarks.reports.html_report import write_html
+from benchmarks.reports.html_report import report_of, write_html
 from benchmarks.reports.labels import labels_remark
 from benchmarks.reports.plots import plot_curves, plot_improvements, plot_scores
 from benchmarks.reports.report import (
@@ -218,6 +218,22 @@ def test_the_same_agent_twice_on_a_task_is_refused(files: list[Path]) -> None:
         load([files[0], files[0]])
     with pytest.raises(ReportError, match="can be read"):
         load([files[0].with_name("nowhere.jsonl")])
+
+
+# ---------------------------------------------------------------------- pairs of agents
+
+
+def _verdicts(files: list[Path]) -> list[str]:
+    return [row[-1] for table in report_of(files).tables for row in table.rows if table.head[-1] == "significant"]
+
+
+def test_seeds_that_are_too_few_for_any_difference_are_told(files: list[Path], tmp_path: Path) -> None:
+    assert _verdicts(files[:2]) == ["too few seeds"] * 2  # three against three: p is 0.1 at least
+    paths = []
+    for agent, label in (("oracle", "best"), ("random", "a"), ("random", "b")):
+        paths.append(tmp_path / f"{label}.jsonl")
+        measure(Plan(agent, (KEYS,), episodes=4, seeds=5, label=label), paths[-1])
+    assert _verdicts(paths) == ["yes", "yes", "no"]
 
 
 # ---------------------------------------------------------------------- pictures
