@@ -99,7 +99,7 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
             "(ties count half), and p of the exact test of ranks, corrected by Holm for the rows of this table. A "
             f"difference is significant where the corrected p is below {SETTLED}; before the correction it is at least "
             "0.33 for two seeds against two, and 0.008 for five against five. Too few seeds: this least p, times the "
-            "number of rows, is not below it, whatever the scores."
+            "number of rows, is not below it, whatever the scores. Seeds that lack episodes are left out."
         )
         head = ("task", "first", "second", "probability that the first is better", "seeds", "p", "p, corrected")
         head += ("significant",)
@@ -119,7 +119,8 @@ def _title(cells: Sequence[Cell]) -> str:
 
 def _pairs(task: str, cells: Sequence[Cell]) -> list[tuple[Any, ...]]:
     """Compare each two agents on a task, the better one first: texts, p of the test, and the least that it can be."""
-    own = {cell.agent: cell.scores("discounted_return") for cell in cells if cell.task == task}
+    chosen = [whole for cell in cells if cell.task == task and (whole := cell.of_whole_seeds()).episodes]
+    own = {cell.agent: cell.scores("discounted_return") for cell in chosen}
     rows = []
     for pair in itertools.combinations(own, 2):
         first, second = pair if own[pair[0]].mean() >= own[pair[1]].mean() else pair[::-1]

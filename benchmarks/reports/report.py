@@ -88,10 +88,14 @@ def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
 
 
 def improvements(cells: Sequence[Cell]) -> list[Improvement]:
-    """Compare every pair of agents, the better one first, by discounted return, on the tasks that both have played."""
+    """Compare every pair of agents, the better one first, by discounted return, on the tasks that both have played.
+
+    Seeds that lack episodes are left out.
+    """
+    whole = [one for one in map(Cell.of_whole_seeds, cells) if one.episodes]
     scores = {
         agent: {cell.task: cell.scores("discounted_return") for cell in own}
-        for agent, own in _grouped(cells, "agent").items()
+        for agent, own in _grouped(whole, "agent").items()
     }
     found = []
     for pair in itertools.combinations(scores, 2):

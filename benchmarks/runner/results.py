@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -70,6 +71,12 @@ class Cell(NamedTuple):
     def is_complete(self) -> bool:
         """Whether no episode is missing."""
         return len(self.episodes) == self.expected
+
+    def of_whole_seeds(self) -> Cell:
+        """Return the cell without seeds that lack episodes: their means are less certain than those of the others."""
+        counts = Counter(episode["seed"] for episode in self.episodes)
+        whole = [one for one in self.episodes if counts[one["seed"]] == self.header["episodes"]]
+        return self._replace(episodes=whole)
 
     def scores(self, metric: str) -> NDArray[np.float64]:
         """Return the mean over the episodes of each seed, `[n_seeds]`; empty where no episode has the metric."""

@@ -236,6 +236,14 @@ def test_seeds_that_are_too_few_for_any_difference_are_told(files: list[Path], t
     assert _verdicts(paths) == ["yes", "yes", "no"]
 
 
+def test_seeds_that_lack_episodes_are_not_compared(files: list[Path], tmp_path: Path) -> None:
+    for n_lines, seeds in ((1 + 2 * 4 + 3, ["3 and 2"]), (1 + 3, [])):
+        part = tmp_path / f"part{n_lines}.jsonl"
+        part.write_bytes(b"".join(files[0].read_bytes().splitlines(keepends=True)[:n_lines]))
+        assert [row[4] for table in report_of([part, files[1]]).tables for row in table.rows] == seeds
+        assert len(improvements(load([part, files[1]]))) == len(seeds)
+
+
 # ---------------------------------------------------------------------- pictures
 
 
