@@ -325,6 +325,10 @@ def test_agents_whose_files_would_be_one_are_refused(files: list[Path], tmp_path
     with pytest.raises(ResultFileError, match=r"files of their own; got \['my agent', 'my-agent'\]\. Fix: another --l"):
         leaderboard.add(load(paths), folder=tmp_path / "board")
     assert not (tmp_path / "board").exists()
+    leaderboard.add(load(paths[:1]), folder=tmp_path / "board")
+    for replace in (False, True):
+        with pytest.raises(ResultFileError, match=r"my-agent.json is that of 'my agent', not of 'my-agent'. Fix: run"):
+            leaderboard.add(load(paths[1:]), replace=replace, folder=tmp_path / "board")
 
 
 def test_another_agent_does_not_take_a_name(files: list[Path], tmp_path: Path) -> None:
