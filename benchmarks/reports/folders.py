@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.reports.html_report import report_of
 from benchmarks.runner.errors import BenchmarkError, ResultFileError
-from benchmarks.runner.results import Cell, cells_beside
+from benchmarks.runner.results import Cell, with_file
 from lang_envs.report import Report, ReportError
 from poad_sb3.common.episode_lines import FORMAT
 from poad_sb3.runs.reporting import report_of_runs
@@ -35,7 +35,7 @@ def report_of_folder(folder: Path) -> Report:
     kept, left_out = [], []
     for path in files:
         try:
-            cells += cells_beside(cells, path)
+            cells = with_file(cells, path)
             kept.append(path)
         except (ResultFileError, ReportError) as error:
             left_out.append(f"{path.relative_to(folder)} is left out. {error}")

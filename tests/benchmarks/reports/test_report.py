@@ -220,6 +220,37 @@ def test_the_same_agent_twice_on_a_task_is_refused(files: list[Path]) -> None:
         load([files[0].with_name("nowhere.jsonl")])
 
 
+def test_further_seeds_of_an_agent_join_those_of_another_file(tmp_path: Path) -> None:
+    whole, *parts = (tmp_path / f"{name}.jsonl" for name in ("whole", "first", "second"))
+    measure(Plan("random", (KEYS,), 3, 4), whole)
+    for path, first in zip(parts, (0, 2), strict=True):
+        measure(Plan("random", (KEYS,), 3, 2, first_seed=first), path)
+    (expected,), (cell,) = load([whole]), load(parts)
+    assert (cell.header["seeds"], cell.expected, cell.is_complete) == ([0, 1, 2, 3], 12, True)
+    assert list(cell.episodes) == list(expected.episodes)
+    assert len(report_of(parts).runs) == 2
+    assert json.loads(leaderboard.add([cell], folder=tmp_path)[0].read_text())["tasks"][KEYS]["seeds"] == [0, 1, 2, 3]
+    for changes, told in (({"episodes": 2}, "with other episodes"), ({"first_seed": 1}, "with some of the same seeds")):
+        other = tmp_path / f"{next(iter(changes))}.jsonl"
+        measure(Plan("random", (KEYS,), **{"episodes": 3, "seeds": 2, "first_seed": 4, **changes}), other)
+        with pytest.raises(ResultFileError, match=rf"random on {KEYS} again in .*, {told}\. Fix: .* --first-seed"):
+            load([*parts, other])
+
+
+def test_agents_of_each_seed_join_and_differ_by_their_seeds(tmp_path: Path) -> None:
+    def played(name: str, seed: int, env: str = KEYS, temper: str = "mood {seed}") -> Path:
+        plan = Plan("runner_users:Valued", (env,), 1, 2, seed, {"temper": temper}, label="valued")
+        measure(plan, tmp_path / f"{name}.jsonl")
+        return tmp_path / f"{name}.jsonl"
+
+    first, second, home = played("first", 0), played("second", 2), played("home", 0, HOME)
+    assert [cell.header["seeds"] for cell in load([first, second, home])] == [[0, 1, 2, 3], [0, 1]]
+    changed = home.read_text().replace('"mood 1"', '"cross"')
+    home.write_text(changed)
+    with pytest.raises(ResultFileError, match=r"valued of .* has other settings than in another file"):
+        load([first, second, home])
+
+
 # ---------------------------------------------------------------------- pairs of agents
 
 
