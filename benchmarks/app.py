@@ -120,7 +120,7 @@ def run(
     leaderboard: Annotated[bool, typer.Option("--leaderboard", help="Then submit the results.")] = False,
 ) -> None:
     """Play episodes into a file; the same command resumes it."""
-    from benchmarks.reports.report import overview_table
+    from benchmarks.reports.report import invalid_remark, overview_table
     from benchmarks.runner.results import load
     from benchmarks.runner.session import measure
 
@@ -161,7 +161,10 @@ def run(
             progress.stop()
             typer.echo("benchmarks: interrupted. What was written is kept; the same command resumes.", err=True)
             os._exit(130)  # a thread cannot be ended, and the interpreter would wait for its agent
-    console().print(overview_table(load([path]), console().width))
+    cells = load([path])
+    console().print(overview_table(cells, console().width))
+    if remark := invalid_remark(cells, path):
+        _say(remark)
     _say(f"{path}: {done.played} episodes played in {done.seconds:.1f} s, {done.found} were there.")
     if leaderboard:
         submit([path])

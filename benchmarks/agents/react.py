@@ -16,9 +16,14 @@ thought and an action, in this form and with nothing after them:
 Thought: what you know, what is missing, and what to do next
 Action: the action"""
 _ACTION = re.compile(r"^[ \t*#]*action[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
+_IN_LINE = re.compile(r"\bAction[ \t]*\d*[ \t*]*:[ \t*]*")
 _THOUGHT = re.compile(r"^[\s*#]*thought[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE)
 _INVENTED = re.compile(r"^[ \t*#]*(?:observation|thought)[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
 _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_IN_FENCE = re.compile(
+    r"\s*```\w*\n((?=[\s*]*(?:thought|action)[ \t]*\d*[ \t*]*:)(?:(?!```).)*)```\s*", re.DOTALL | re.IGNORECASE
+)
+"""A whole answer in one fence, without others inside."""
 _ASKED = "The action must be one of these, word for word:"
 _GAP = "(earlier steps are left out)"
 
@@ -40,8 +45,8 @@ class ReactAgent(Agent):
     """Shows the inner agent the latest steps of the episode before the observation, and parses its answer.
 
     An agent that writes texts is prompted to think first, and its answer is parsed: the action is the text after the
-    first "Action:", up to an observation or a thought that it invents behind it; an answer without "Action:" is an
-    action. Any other agent acts on the longer text as on an observation.
+    first "Action:" (at the beginning of a line, if there is one), up to an observation or a thought that it invents
+    behind it; an answer without "Action:" is an action. Any other agent acts on the longer text as on an observation.
 
     Args:
         inner: Agent that answers.
@@ -124,9 +129,14 @@ class ReactAgent(Agent):
 
 
 def _parsed(text: str) -> tuple[str, str]:
-    """Return thought and action of an answer. Lines between fences are code, whatever they look like."""
+    """Return thought and action of an answer.
+
+    Lines between fences are code, whatever they look like, unless the whole answer is in one and begins with a label.
+    """
+    whole = _IN_FENCE.fullmatch(text)
+    text = whole[1] if whole else text
     prose = _FENCED.sub(lambda one: " " * len(one[0]), text)
-    found = _ACTION.search(prose)
+    found = _ACTION.search(prose) or (_IN_LINE.search(prose) if _THOUGHT.match(prose) else None)
     if found is None:
         return "", text
     thought = _THOUGHT.sub("", text[: found.start()], count=1).strip()

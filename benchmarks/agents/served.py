@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 SYSTEM = "You act in a text environment. Each message is an observation. Answer with your next action only."
 _NO_KEY = "none"
 _PER_PRICE = 1_000_000
+_THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>\s*|\Z)|(.*?)</think>\s*", re.DOTALL)
+"""Reasoning before an answer; some servers leave it in the content, and some chat templates write its first tag."""
+_OF_PROMPT = ("context_length_exceeded", "content_filter")
+_TOO_LONG = re.compile(r"context (?:length|size|window)", re.IGNORECASE)
+"""Codes and message of a 400 that is about the prompt of one action, not about the model or a setting."""
 _ACCOUNT = re.compile(r"\b(basic|bearer)\s+\S+", re.IGNORECASE)
 _MOST_DECISIONS = 1_000
 """Maximum number of requests of an episode; more would reuse the seeds of the next episode."""
@@ -28,7 +33,8 @@ class ServedAgent(TextAgent):
     """A model behind a server, asked by the `openai` client for one chat completion for each action.
 
     Failed requests (429, 5xx, timeouts, broken connections) are repeated by the client, with growing pauses or as the
-    server demands. Agents share no state: for several episodes at once make an agent for each thread.
+    server demands. A prompt that the server refuses for good, as too long or by a content filter, is answered
+    by an empty text. Agents share no state: for several episodes at once make an agent for each thread.
 
     Args:
         model: Name of the model on the server.
@@ -120,9 +126,9 @@ class ServedAgent(TextAgent):
         if self._send_seed:  # another for each action of each episode, and the same when it is played again
             fields["seed"] = (self._seed * _MOST_DECISIONS + self._n_asked) % 2**31
         self._n_asked += 1
-        return self._read(self._ask({**fields, "messages": [*self._before, {"role": "user", "content": prompt}]}))
+        return self._ask({**fields, "messages": [*self._before, {"role": "user", "content": prompt}]})
 
-    def _ask(self, body: dict[str, Any]) -> ChatCompletion:
+    def _ask(self, body: dict[str, Any]) -> Reply:
         import openai
 
         try:
@@ -130,13 +136,15 @@ class ServedAgent(TextAgent):
         except (openai.OpenAIError, ValueError) as error:  # ValueError: JSON that is none
             said = _ACCOUNT.sub(r"\1 ...", " ".join(without_secrets(str(error)).split()))
             said = said if self._client.api_key == _NO_KEY else said.replace(self._client.api_key, "(the key)")
+            if isinstance(error, openai.BadRequestError) and (error.code in _OF_PROMPT or _TOO_LONG.search(said)):
+                return Reply("", note=f"The server refused the prompt: {said[:300].rstrip('.')}.")  # and always will
             cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""  # of a broken connection
             raise AgentError(
                 f"Expected an answer of {self.settings['base_url'] or 'the server'} for {self.name}; "
                 f"got {type(error).__name__}{cause}: {said[:300].rstrip('.')}. "
                 "Fix: check model, base_url and key, or raise timeout and retries."
             ) from None  # the server's message may hold the key: keep it out of logs
-        return answer
+        return self._read(answer)
 
     def _read(self, answer: ChatCompletion) -> Reply:
         try:
@@ -149,15 +157,17 @@ class ServedAgent(TextAgent):
                 f"Expected a chat completion with a choice whose content is a text; got {str(answer)[:200]!r}. "
                 "Fix: base_url of a server that speaks OpenAI's chat completions, with its /v1."
             ) from error
-        notes = []
-        if said is None:  # a refusal, or a call of an unknown tool: no text
-            notes.append("The model answered without a text.")
+        found = _THOUGHT.match(said or "")
+        text = (said or "")[found.end() if found else 0 :]
+        notes = [(found[1] or found[2] or "").strip()] if found else []
         if ended == "length":
-            notes.append("The answer was cut at max_tokens.")
+            notes.append(f"The answer was cut at max_tokens{'' if text.strip() else ' before an action'}.")
+        elif said is None:  # a refusal, or a call of an unknown tool: no text
+            notes.append("The model answered without a text.")
         usage = self._usage(answer)
         if usage is None:
             notes.append("The server reported no usage: tokens and cost of this request are not counted.")
-        return Reply(said or "", usage or Usage(requests=1), " ".join(notes))
+        return Reply(text, usage or Usage(requests=1), "\n".join(note for note in notes if note))
 
     def _usage(self, answer: ChatCompletion) -> Usage | None:
         """Return the usage that the server reports; None if none or an invalid one is reported."""

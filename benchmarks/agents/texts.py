@@ -12,7 +12,7 @@ from benchmarks.agents.base import Agent, AgentError, Decision, Usage
 _ASKED = "Answer with one of these actions, word for word, and nothing else:"
 _FENCED = re.compile(r"(`{3,})[\w+-]*\n(.*?)\n?\1", re.DOTALL)
 _LABEL = re.compile(r"^(?:(?:next |my )?(?:action|answer)\s*:|[-*>]|\d+[.)])\s*", re.IGNORECASE)
-_AROUND = "`'\"*.!,; "
+_AROUND = "`'\"\u201c\u201d\u201e\u2018\u2019\xab\xbb()*.!?,; "
 
 
 class Reply(NamedTuple):
@@ -83,9 +83,9 @@ def parse_reply(reply: Reply, actions: Sequence[str] | None) -> Decision:
 def parse_action(text: str, actions: Sequence[str] | None) -> str:
     """Match a text to an admissible action.
 
-    The action itself; else the one action that is the same but for case, spaces, quotation marks, a fence, a bullet,
-    "Action:" before it or a full stop behind it. Any other text stays as it is: an invalid action, counted by the
-    environment.
+    The action itself; else the one action that is the same but for case, spaces, quotation marks, brackets, a fence,
+    bullets, numbers and "Action:" before it or a full stop or question mark behind it. Any other text stays as it is:
+    an invalid action, counted by the environment.
 
     Args:
         text: Text of the answer.
@@ -100,5 +100,7 @@ def parse_action(text: str, actions: Sequence[str] | None) -> str:
 
 def _plain(text: str) -> str:
     fenced = _FENCED.fullmatch(text.strip())
-    plain = " ".join((fenced[2] if fenced else text).split()).strip(_AROUND)
-    return _LABEL.sub("", plain, count=1).strip(_AROUND).casefold()
+    plain, before = " ".join((fenced[2] if fenced else text).split()).strip(_AROUND), ""
+    while plain != before:  # "1. Action: ..."
+        before, plain = plain, _LABEL.sub("", plain, count=1).strip(_AROUND)
+    return plain.casefold()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from benchmarks.reports.html_report import report_of
 from benchmarks.runner.errors import BenchmarkError, ResultFileError
-from benchmarks.runner.results import Cell, cells_beside
-from lang_envs.report import Report
+from benchmarks.runner.results import Cell, with_file
+from lang_envs.report import Report, ReportError
+from poad_sb3.common.episode_lines import FORMAT
 from poad_sb3.runs.reporting import report_of_runs
 
 __all__ = ["report_of_folder", "results_files", "run_folders", "watched_files"]
@@ -23,28 +24,31 @@ _WATCHED = ("*.jsonl", "progress.csv", "config.json")
 def report_of_folder(folder: Path) -> Report:
     """Return the report of all results files and trainings in a folder and its folders.
 
+    Files that cannot be read are left out, and named.
+
     Raises:
         BenchmarkError: If there are neither results files nor trainings.
-        LangEnvsError: If a file cannot be read or is not valid.
+        LangEnvsError: If a file of steps or of a training is not valid.
     """
     files, runs, title = results_files(folder), run_folders(folder), folder.resolve().name
-    if not files and not runs:
-        raise BenchmarkError(f"Expected results files or trainings in {folder}; got none. Fix: name another folder.")
     cells: list[Cell] = []
     kept, left_out = [], []
     for path in files:
         try:
-            cells += cells_beside(cells, path)
+            cells = with_file(cells, path)
             kept.append(path)
-        except ResultFileError as error:
+        except (ResultFileError, ReportError) as error:
             left_out.append(f"{path.relative_to(folder)} is left out. {error}")
+    if not kept and not runs:
+        found = " ".join(["none.", *left_out])
+        raise BenchmarkError(f"Expected results files or trainings in {folder}; got {found} Fix: name another folder.")
     measured, trained = report_of(kept, title), report_of_runs(runs, title)
     return replace(
         measured,
         runs=[*measured.runs, *trained.runs],
         curves=trained.curves,
         episodes=[*measured.episodes, *trained.episodes],
-        about=[*(measured.about if files else ()), *trained.about, *left_out],
+        about=[*(measured.about if kept else ()), *trained.about, *left_out],
         tables=[*measured.tables, *(trained.tables if runs else ())],
     )
 
@@ -71,4 +75,4 @@ def _is_measurement(path: Path) -> bool:
             header = json.loads(file.readline(_HEADER_BYTES))
         except (ValueError, RecursionError):
             return False
-    return isinstance(header, dict) and "format" in header and not header.keys() & {"content", "training"}
+    return isinstance(header, dict) and header.get("format") == FORMAT and not header.keys() & {"content", "training"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.reports.report import MAIN, aggregates, shown
-from benchmarks.reports.statistics import SETTLED, holm, probability_of_improvement, rank_test
+from benchmarks.reports.statistics import SETTLED, holm, least_p, probability_of_improvement, rank_test
 from benchmarks.runner.results import METRICS, Cell, load
 from lang_envs.private import without_private
 from lang_envs.report import Report, Score, Table, read_run, size_lines, write_report
@@ -89,21 +89,26 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
         found.append(Table(f"All {over_all[0].n_envs} tasks", ("agent", "score", "success"), rows, remark))
     pairs = [row for task in dict.fromkeys(cell.task for cell in cells) for row in _pairs(task, cells)]
     if pairs:
-        corrected = holm([p for *_, p in pairs])
+        corrected = holm([p for *_, p, _ in pairs])
         rows = [
-            (*texts, f"{p:.3g}", f"{one:.3g}", "yes" if one < SETTLED else "no")
-            for (*texts, p), one in zip(pairs, corrected, strict=True)
+            (*texts, f"{p:.3g}", f"{one:.3g}", _verdict(one, least * len(pairs)))
+            for (*texts, p, least), one in zip(pairs, corrected, strict=True)
         ]
         remark = (
             "Discounted returns of the seeds, on each task alone: the probability that a seed of the first is better "
             "(ties count half), and p of the exact test of ranks, corrected by Holm for the rows of this table. A "
             f"difference is significant where the corrected p is below {SETTLED}; before the correction it is at least "
-            "0.33 for two seeds against two, and 0.008 for five against five."
+            "0.33 for two seeds against two, and 0.008 for five against five. Too few seeds: this least p, times the "
+            "number of rows, is not below it, whatever the scores. Seeds that lack episodes are left out."
         )
         head = ("task", "first", "second", "probability that the first is better", "seeds", "p", "p, corrected")
         head += ("significant",)
         found.append(Table("Which agent is better", head, rows, remark))
     return [one._replace(rows=[[without_private(text) for text in row] for row in one.rows]) for one in found]
+
+
+def _verdict(p: float, least: float) -> str:
+    return "yes" if p < SETTLED else "no" if least < SETTLED else "too few seeds"
 
 
 def _title(cells: Sequence[Cell]) -> str:
@@ -113,14 +118,15 @@ def _title(cells: Sequence[Cell]) -> str:
 
 
 def _pairs(task: str, cells: Sequence[Cell]) -> list[tuple[Any, ...]]:
-    """Compare each two agents on a task, the better one first: texts, and p of the test."""
-    own = {cell.agent: cell.scores("discounted_return") for cell in cells if cell.task == task}
+    """Compare each two agents on a task, the better one first: texts, p of the test, and the least that it can be."""
+    chosen = [whole for cell in cells if cell.task == task and (whole := cell.of_whole_seeds()).episodes]
+    own = {cell.agent: cell.scores("discounted_return") for cell in chosen}
     rows = []
     for pair in itertools.combinations(own, 2):
         first, second = pair if own[pair[0]].mean() >= own[pair[1]].mean() else pair[::-1]
         scores = own[first], own[second]
-        p = rank_test(*scores)
+        p, least = rank_test(*scores), least_p(*map(len, scores))
         probability = shown(probability_of_improvement([scores[0]], [scores[1]]), METRICS["discounted_return"])
         seeds = f"{len(scores[0])} and {len(scores[1])}"
-        rows.append((task, without_private(first), without_private(second), probability, seeds, p))
+        rows.append((task, without_private(first), without_private(second), probability, seeds, p, least))
     return rows

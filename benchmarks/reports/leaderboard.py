@@ -83,6 +83,11 @@ def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any
     tasks: dict[str, Any] = {}
     if path.exists():
         known = json.loads(path.read_text(encoding="utf-8"))
+        if known["agent"]["name"] != agent["name"]:
+            raise ResultFileError(
+                f"Expected an agent whose name makes a file of its own; {path.name} is that of "
+                f"{known['agent']['name']!r}, not of {agent['name']!r}. Fix: run this one with another --label."
+            )
         try:
             _require_same_agent(known["agent"], agent, path.name)
             tasks = known["tasks"]

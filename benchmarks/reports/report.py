@@ -17,6 +17,7 @@ from benchmarks.reports.rollouts import Rollout, read_rollout
 from benchmarks.reports.statistics import probability_of_improvement
 from benchmarks.reports.tables import markdown_table
 from benchmarks.runner.errors import ResultFileError
+from benchmarks.runner.lines import read_lines
 from benchmarks.runner.results import METRICS, Cell, load, normalised
 from lang_envs.report import Metric
 from lang_envs.report.page import printed
@@ -27,6 +28,8 @@ MAIN = ("return", "success", "steps", "invalid_rate")
 _IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
 _WIDE, _LEAST = 110, 14
 """Widths in characters: of a terminal with room for all of these columns, and of the narrowest name."""
+_ANSWER = 100
+"""Maximum number of letters of an answer that is shown."""
 _PICTURES = ("scores.png", "improvement.png", "credit.png")
 _DETAILS = tuple(name for name in METRICS if name not in (*MAIN, "discounted_return"))
 
@@ -85,10 +88,14 @@ def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
 
 
 def improvements(cells: Sequence[Cell]) -> list[Improvement]:
-    """Compare every pair of agents, the better one first, by discounted return, on the tasks that both have played."""
+    """Compare every pair of agents, the better one first, by discounted return, on the tasks that both have played.
+
+    Seeds that lack episodes are left out.
+    """
+    whole = [one for one in map(Cell.of_whole_seeds, cells) if one.episodes]
     scores = {
         agent: {cell.task: cell.scores("discounted_return") for cell in own}
-        for agent, own in _grouped(cells, "agent").items()
+        for agent, own in _grouped(whole, "agent").items()
     }
     found = []
     for pair in itertools.combinations(scores, 2):
@@ -145,6 +152,25 @@ def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
 
 def _counted(cell: Cell) -> str:
     return str(cell.expected) if cell.is_complete else f"{len(cell.episodes)} of {cell.expected}"
+
+
+def invalid_remark(cells: Sequence[Cell], path: Path) -> str:
+    """Return a sentence if more than half of all actions of a file were invalid; empty otherwise.
+
+    Args:
+        cells: Content of the file.
+        path: Path of the results file; the last such answer is read from its steps, if they are recorded.
+    """
+    episodes = [episode for cell in cells for episode in cell.episodes]
+    n_invalid, n = (sum(one[name] for one in episodes) for name in ("invalid_actions", "steps"))
+    if 2 * n_invalid <= n:
+        return ""
+    counted = f"{n_invalid:,} of {n:,} actions were invalid"
+    if not cells[0].header["steps"]:
+        return f"{counted}. Fix: --steps, with another --out, records the answers."
+    lines = (line.record for line in read_lines(steps_file(path)))
+    *_, last = (line["action"] or line["note"] for line in lines if line.get("invalid"))
+    return f"{counted}; the last answer was {last[:_ANSWER]!r}. Fix: read the answers in {steps_file(path)}."
 
 
 # ---------------------------------------------------------------------- Markdown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -71,6 +72,12 @@ class Cell(NamedTuple):
         """Whether no episode is missing."""
         return len(self.episodes) == self.expected
 
+    def of_whole_seeds(self) -> Cell:
+        """Return the cell without seeds that lack episodes: their means are less certain than those of the others."""
+        counts = Counter(episode["seed"] for episode in self.episodes)
+        whole = [one for one in self.episodes if counts[one["seed"]] == self.header["episodes"]]
+        return self._replace(episodes=whole)
+
     def scores(self, metric: str) -> NDArray[np.float64]:
         """Return the mean over the episodes of each seed, `[n_seeds]`; empty where no episode has the metric."""
         by_seed: dict[int, list[float]] = {}
@@ -84,38 +91,67 @@ class Cell(NamedTuple):
 
 
 def load(paths: Iterable[Path]) -> list[Cell]:
-    """Return the cells of some results files, in their order.
+    """Return the cells of some results files, in their order; further seeds of an agent on a task join its cell.
 
     Raises:
         ReportError: If a file cannot be read or is not a valid results file.
-        ResultFileError: If a file is of a training, or two files hold the same agent on the same task, or different
-            agents of one name.
+        ResultFileError: If a file is of a training, or two files hold the same agent on the same task with common seeds
+            or another measurement, or different agents of one name.
     """
     cells: list[Cell] = []
     for path in paths:
-        cells += cells_beside(cells, path)
+        cells = with_file(cells, path)
     return cells
 
 
-def cells_beside(cells: Sequence[Cell], path: Path) -> list[Cell]:
-    """Return the cells of a file that can be shown beside others; the errors are those of `load`."""
-    found = _cells_of(path)
-    known = {cell.agent: cell for cell in cells}
-    for cell in found:
-        if any((cell.agent, cell.task) == (one.agent, one.task) for one in cells):
-            raise ResultFileError(
-                f"Expected every agent once on every task; got {cell.agent} on {cell.task} again in {path}. "
-                "Fix: leave one of the files out, or run the other with --label."
-            )
-        mine, other = (
-            without_incidental({"agent": one.header["agent"]}) for one in (cell, known.get(cell.agent, cell))
-        )
-        if mine != other:
+def with_file(cells: Sequence[Cell], path: Path) -> list[Cell]:
+    """Return some cells with those of another file; the errors are those of `load`."""
+    joined = list(cells)
+    for cell in _cells_of(path):
+        if not all(_is_same_agent(cell.header, one.header) for one in cells if one.agent == cell.agent):
             raise ResultFileError(
                 f"Expected one agent of each name; {cell.agent} of {path} has other settings than in another file. "
                 "Fix: leave one of the files out, or run the other with --label."
             )
-    return found
+        places = [place for place, one in enumerate(cells) if (one.agent, one.task) == (cell.agent, cell.task)]
+        if not places:
+            joined.append(cell)
+            continue
+        before = cells[places[0]]
+        differ = [name for name in _OF_TASK if before.header.get(name) != cell.header.get(name)]
+        if set(before.header["seeds"]) & set(cell.header["seeds"]) or differ:
+            raise ResultFileError(
+                f"Expected every agent once on every task, or with further seeds; got {cell.agent} on {cell.task} "
+                f"again in {path}, with {f'other {differ[0]}' if differ else 'some of the same seeds'}. "
+                "Fix: leave one of the files out, or run the other with --first-seed or --label."
+            )
+        joined[places[0]] = _joined(before, cell)
+    return joined
+
+
+_OF_TASK = ("episodes", "python", "versions", "env_settings")
+"""Fields of the header that are equal in files whose seeds are joined."""
+
+
+def _is_same_agent(header: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether agents are the same; where every seed has its own, on the seeds that both files have."""
+    first, second = (dict(without_incidental({"agent": one["agent"]})["agent"]) for one in (header, other))
+    by_seed, others = (one.pop("settings_by_seed", {}) for one in (first, second))
+    return first == second and all(by_seed[seed] == others[seed] for seed in by_seed.keys() & others.keys())
+
+
+def _joined(first: Cell, second: Cell) -> Cell:
+    one, other = first.header, second.header
+    header = {**one, "seeds": [*one["seeds"], *other["seeds"]]}
+    for name, between in (("command", " && "), ("cpu", " and ")):
+        if name in one and name in other:
+            header[name] = between.join(dict.fromkeys((one[name], other[name])))
+    if "settings_by_seed" in one["agent"]:
+        by_seed = {**one["agent"]["settings_by_seed"], **other["agent"]["settings_by_seed"]}
+        header["agent"] = {**one["agent"], "settings_by_seed": by_seed}
+    return first._replace(
+        header=header, episodes=[*first.episodes, *second.episodes], expected=first.expected + second.expected
+    )
 
 
 def _cells_of(path: Path) -> list[Cell]:

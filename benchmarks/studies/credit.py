@@ -103,7 +103,8 @@ def _rollout(task: Task, player: Piece, critics: Mapping[str, Piece] | None) -> 
         f"{whose}; gamma {GAMMA:g}, lambda {GAE_LAMBDA:g} between actions; inside: 1 (POAD), gamma (NTPO), "
         "whole actions (TWOSOME)."
     )
-    if player["rollout"][-1]["truncated"] and not player["rollout"][-1]["terminated"]:
+    ends = [one["rollout"][-1] for one in (critics.values() if critics else [player])]
+    if ends[0]["truncated"] and not ends[0]["terminated"] and any(one.get("final_value") is None for one in ends):
         remark += CUT_OFF
     title = f"An episode of POAD on {task.env_id} after {player['steps'][-1]:,} steps, seed {_SEED}"
     return Rollout(title, columns, steps, remark[0].upper() + remark[1:])

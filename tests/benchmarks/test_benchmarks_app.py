@@ -79,6 +79,17 @@ def test_the_same_command_plays_nothing_again_and_reports() -> None:
     assert Path("r/scores.png").exists()
 
 
+def test_invalid_actions_are_told_with_the_last_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_chatty.py").write_text("def agent(text):\n    return 'I would rather ' + 'sing ' * 40\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = ("run", "--agent", "my_chatty:agent", *SMALL, "--env-set", "horizon=2")
+    told = _call(*command).stdout
+    assert re.search(r"^(\d+) of \1 actions were invalid. Fix: --steps, with another --out", told, re.MULTILINE)
+    told = _call(*command, "--steps", "--out", "r.jsonl").stdout
+    assert re.search(r"actions were invalid; the last answer was 'I would rather (sing ){17}'\. Fix: read", told)
+    assert "invalid." not in _call("run", "--agent", "random", *SMALL).stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

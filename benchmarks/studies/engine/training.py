@@ -30,6 +30,7 @@ from poad_sb3.distributions.base import TokenPath
 EVALUATION_SEED = 10_000
 _ROLLOUT_SEED = 0
 _ROLLOUT_FIELDS = ("observation", "action", "reward", "success", "terminated", "truncated", "tokens", "log_probs")
+_ROLLOUT_FIELDS += ("values", "advantages", "final_value")
 
 
 class FirstRatioWatch(BaseCallback):
@@ -242,6 +243,6 @@ def _rollout(model: LLMOnPolicyAlgorithm, job: TrainingJob) -> list[dict[str, An
     )
     env.close()
     records = step_records(plan.Job(job.env_id, job.seed, 0), steps)
-    kept = [{name: record[name] for name in (*_ROLLOUT_FIELDS, "values", "advantages")} for record in records]
+    kept = [{name: record[name] for name in _ROLLOUT_FIELDS if name in record} for record in records]
     rounded: list[dict[str, Any]] = json.loads(json.dumps(kept), parse_float=lambda text: round(float(text), 6))
     return rounded

@@ -52,6 +52,10 @@ def test_the_thought_is_noted_and_the_action_is_taken(around: Callable[..., Agen
         ("Thought: I know no action", "", "Thought: I know no action"),
         ("Action: jump\nAction: run", "", "jump\nAction: run"),
         ("Thought: a\nAction:", "a", ""),
+        ("```\nThought: hm\nAction: jump\n```", "hm", "jump"),
+        ("Thought: hm Action: jump", "hm", "jump"),
+        ("Thought: my Action: is clear\nAction: jump", "my Action: is clear", "jump"),
+        ("I say Action: jump", "", "I say Action: jump"),
     ],
 )
 def test_answers_are_taken_apart(around: Callable[..., Agent], reply: str, thought: str, action: str) -> None:
@@ -117,6 +121,16 @@ def test_a_comment_of_a_program_is_no_thought(around: Callable[..., Agent]) -> N
     code = "# Thought: scale first\nmodel = GaussianNB()\n# Observation: fast\nmodel.fit(x_train, y_train)"
     (step,) = play(CODING, around(lambda _: f"Action:\n```python\n{code}\n```\nObservation: 0.9"), most=1)
     assert step.info["code"] == code
+
+
+def test_a_program_in_a_fence_is_left_as_it_is(around: Callable[..., Agent]) -> None:
+    for reply in (
+        "```python\n# Action: fit\nmodel = GaussianNB().fit(x_train, y_train)\n```",
+        "```\nThought: bayes\n```\nAction:\n```python\nmodel = GaussianNB().fit(x_train, y_train)\n```",
+    ):
+        (step,) = play(CODING, around(lambda _, reply=reply: reply), most=1)
+        assert step.info["code"].endswith("model = GaussianNB().fit(x_train, y_train)")
+        assert ("# Action: fit" in step.info["code"]) is ("# Action: fit" in reply)
 
 
 def test_an_inner_agent_is_asked_for_fields_and_the_value_of_the_end() -> None:

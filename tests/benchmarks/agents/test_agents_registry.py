@@ -179,6 +179,35 @@ def test_what_is_no_agent_is_refused(spec: str, message: str) -> None:
         make_agent(spec)
 
 
+@pytest.mark.parametrize("name", ["counting.count", "bound", "part_of_bound"])
+def test_a_bound_method_remembers_as_its_object_does(name: str) -> None:
+    more = """
+class Bound(Counting):
+    def count(self, text):
+        return self(text)
+
+class Forgets(Bound):
+    def begin(self, env, seed):
+        self.n = seed
+
+import functools
+counting = Bound()
+def bound():
+    return Bound().count
+def part_of_bound():
+    return functools.partial(Bound().count)
+def forgets():
+    return Forgets().count
+"""
+    Path("agents_of_a_user.py").write_text(MODULE + more, encoding="utf-8")
+    agent = make_agent(f"agents_of_a_user:{name}")
+    play(FOOD, agent, most=2)
+    with pytest.raises(AgentError, match="its 'n' has changed since the first"):
+        play(FOOD, agent, most=2)
+    forgets = make_agent("agents_of_a_user:forgets")
+    assert [texts(play(FOOD, forgets, seed=3, most=2)) for _ in range(2)] == [["4", "5"]] * 2
+
+
 def test_unknown_settings_and_wrong_types_are_refused_with_what_is_known() -> None:
     with pytest.raises(AgentError, match=r"got 'temper'. Known: it has none"):
         make_agent("random", temper=1)

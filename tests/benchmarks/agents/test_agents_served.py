@@ -148,6 +148,30 @@ def test_a_refusal_for_good_is_an_error_at_once() -> None:
         assert len(server.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("context_length_exceeded", "too long"),
+        ("content_filter", "filtered"),
+        (400, f"This model's maximum context length is 4096 tokens, Bearer {SECRET}"),
+    ],
+)
+def test_a_prompt_that_is_refused_for_good_is_an_empty_action(code: str | int, message: str) -> None:
+    body = json.dumps({"error": {"message": message, "code": code}}).encode()
+    with ChatStandIn([Answer(400, body, AT_ONCE)]) as server:
+        decision = asked(server)
+    assert (decision.text, decision.usage) == ("", Usage())
+    assert decision.note.startswith("The server refused the prompt: Error code: 400 - ")
+    assert message.partition(",")[0] in decision.note
+    assert SECRET not in decision.note
+
+
+def test_another_bad_request_stops() -> None:
+    body = b'{"error": {"message": "max_tokens is not supported", "code": "unsupported_parameter"}}'
+    with ChatStandIn([Answer(400, body, AT_ONCE)]) as server, pytest.raises(AgentError, match="max_tokens is not supp"):
+        asked(server)
+
+
 def test_a_server_that_says_nothing_in_time_is_asked_again(server: ChatStandIn) -> None:
     server.fail(Hang(5.0))
     assert asked(server, timeout=0.2, retries=1).text == "stay"
@@ -195,6 +219,22 @@ def test_a_model_that_says_nothing_or_too_much_is_noted() -> None:
         silent, cut = asked(server), asked(server)
     assert (silent.text, silent.note) == ("", "The model answered without a text.")
     assert (cut.text, cut.note) == ("walk to", "The answer was cut at max_tokens.")
+
+
+@pytest.mark.parametrize("opened", ["<think>\n", "\n<think>", ""])
+def test_reasoning_before_the_answer_is_a_note(opened: str) -> None:
+    with ChatStandIn([completion(f"{opened}Stay or walk?</think>\n\nstay")]) as server:
+        decision = asked(server)
+    assert (decision.text, decision.note) == ("stay", "Stay or walk?")
+
+
+@pytest.mark.parametrize("content", [None, "", "<think>Stay or"])
+def test_an_answer_that_is_cut_before_its_action_says_so(content: str | None) -> None:
+    with ChatStandIn([completion(content, finish_reason="length")]) as server:
+        decision = asked(server)
+    assert decision.text == ""
+    assert decision.note.endswith("The answer was cut at max_tokens before an action.")
+    assert decision.note.startswith("Stay or\n") is bool(content)
 
 
 # ---------------------------------------------------------------------- settings

@@ -21,6 +21,11 @@ ACTIONS = ["pick up the tomato", "walk to the kitchen.", "stay"]
         "2. pick up the tomato",
         "Action: pick up the tomato",
         "**Next action:** pick up the tomato",
+        "- Action: pick up the tomato",
+        "1. **Action:** pick up the tomato",
+        "\u201cPick up the tomato\u201d",
+        "(pick up the tomato)",
+        "pick up the tomato?",
     ],
 )
 def test_other_ways_to_write_an_action_mean_it(answer: str) -> None:
@@ -35,6 +40,15 @@ def test_other_words_stay_as_they_are(answer: str) -> None:
 def test_actions_that_differ_in_nothing_but_case_are_not_guessed() -> None:
     assert parse_action("GO.", ["go", "Go"]) == "GO."
     assert parse_action("Go", ["go", "Go"]) == "Go"
+
+
+def test_actions_with_signs_of_their_own_are_found() -> None:
+    actions = ["say (hello)", "say hello?", "1. - wait", "ask \u201cwhy?\u201d", "ask why"]
+    for action in actions:
+        assert parse_action(action, actions) == action
+    assert parse_action("Action: SAY (hello).", actions) == "say (hello)"
+    assert parse_action("Wait", actions) == "1. - wait"
+    assert parse_action("Ask Why", actions[:4]) == "Ask Why"
 
 
 def test_where_any_text_is_an_action_it_stays_as_it_is() -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 from rich.console import Console
 
 from benchmarks.reports import leaderboard
-from benchmarks.reports.html_report import write_html
+from benchmarks.reports.html_report import report_of, write_html
 from benchmarks.reports.labels import labels_remark
 from benchmarks.reports.plots import plot_curves, plot_improvements, plot_scores
 from benchmarks.reports.report import (
@@ -220,6 +220,61 @@ def test_the_same_agent_twice_on_a_task_is_refused(files: list[Path]) -> None:
         load([files[0].with_name("nowhere.jsonl")])
 
 
+def test_further_seeds_of_an_agent_join_those_of_another_file(tmp_path: Path) -> None:
+    whole, *parts = (tmp_path / f"{name}.jsonl" for name in ("whole", "first", "second"))
+    measure(Plan("random", (KEYS,), 3, 4), whole)
+    for path, first in zip(parts, (0, 2), strict=True):
+        measure(Plan("random", (KEYS,), 3, 2, first_seed=first), path)
+    (expected,), (cell,) = load([whole]), load(parts)
+    assert (cell.header["seeds"], cell.expected, cell.is_complete) == ([0, 1, 2, 3], 12, True)
+    assert list(cell.episodes) == list(expected.episodes)
+    assert len(report_of(parts).runs) == 2
+    assert json.loads(leaderboard.add([cell], folder=tmp_path)[0].read_text())["tasks"][KEYS]["seeds"] == [0, 1, 2, 3]
+    for changes, told in (({"episodes": 2}, "with other episodes"), ({"first_seed": 1}, "with some of the same seeds")):
+        other = tmp_path / f"{next(iter(changes))}.jsonl"
+        measure(Plan("random", (KEYS,), **{"episodes": 3, "seeds": 2, "first_seed": 4, **changes}), other)
+        with pytest.raises(ResultFileError, match=rf"random on {KEYS} again in .*, {told}\. Fix: .* --first-seed"):
+            load([*parts, other])
+
+
+def test_agents_of_each_seed_join_and_differ_by_their_seeds(tmp_path: Path) -> None:
+    def played(name: str, seed: int, env: str = KEYS, temper: str = "mood {seed}") -> Path:
+        plan = Plan("runner_users:Valued", (env,), 1, 2, seed, {"temper": temper}, label="valued")
+        measure(plan, tmp_path / f"{name}.jsonl")
+        return tmp_path / f"{name}.jsonl"
+
+    first, second, home = played("first", 0), played("second", 2), played("home", 0, HOME)
+    assert [cell.header["seeds"] for cell in load([first, second, home])] == [[0, 1, 2, 3], [0, 1]]
+    changed = home.read_text().replace('"mood 1"', '"cross"')
+    home.write_text(changed)
+    with pytest.raises(ResultFileError, match=r"valued of .* has other settings than in another file"):
+        load([first, second, home])
+
+
+# ---------------------------------------------------------------------- pairs of agents
+
+
+def _verdicts(files: list[Path]) -> list[str]:
+    return [row[-1] for table in report_of(files).tables for row in table.rows if table.head[-1] == "significant"]
+
+
+def test_seeds_that_are_too_few_for_any_difference_are_told(files: list[Path], tmp_path: Path) -> None:
+    assert _verdicts(files[:2]) == ["too few seeds"] * 2  # three against three: p is 0.1 at least
+    paths = []
+    for agent, label in (("oracle", "best"), ("random", "a"), ("random", "b")):
+        paths.append(tmp_path / f"{label}.jsonl")
+        measure(Plan(agent, (KEYS,), episodes=4, seeds=5, label=label), paths[-1])
+    assert _verdicts(paths) == ["yes", "yes", "no"]
+
+
+def test_seeds_that_lack_episodes_are_not_compared(files: list[Path], tmp_path: Path) -> None:
+    for n_lines, seeds in ((1 + 2 * 4 + 3, ["3 and 2"]), (1 + 3, [])):
+        part = tmp_path / f"part{n_lines}.jsonl"
+        part.write_bytes(b"".join(files[0].read_bytes().splitlines(keepends=True)[:n_lines]))
+        assert [row[4] for table in report_of([part, files[1]]).tables for row in table.rows] == seeds
+        assert len(improvements(load([part, files[1]]))) == len(seeds)
+
+
 # ---------------------------------------------------------------------- pictures
 
 
@@ -301,6 +356,10 @@ def test_agents_whose_files_would_be_one_are_refused(files: list[Path], tmp_path
     with pytest.raises(ResultFileError, match=r"files of their own; got \['my agent', 'my-agent'\]\. Fix: another --l"):
         leaderboard.add(load(paths), folder=tmp_path / "board")
     assert not (tmp_path / "board").exists()
+    leaderboard.add(load(paths[:1]), folder=tmp_path / "board")
+    for replace in (False, True):
+        with pytest.raises(ResultFileError, match=r"my-agent.json is that of 'my agent', not of 'my-agent'. Fix: run"):
+            leaderboard.add(load(paths[1:]), replace=replace, folder=tmp_path / "board")
 
 
 def test_another_agent_does_not_take_a_name(files: list[Path], tmp_path: Path) -> None:

@@ -182,6 +182,18 @@ def test_a_file_that_cannot_be_read_gives_the_sentence_as_text(folder: Path, err
         connection.close()
 
 
+def test_files_that_are_no_results_do_not_stop_the_report(folder: Path) -> None:
+    (folder / "images.jsonl").write_text('{"format": "png"}\n')
+    (folder / "damaged.jsonl").write_text('{"format": 1}\n')
+    report = report_of_folder(folder)
+    assert not any("images.jsonl" in line for line in report.about)
+    assert any(line.startswith("damaged.jsonl is left out. Expected ") for line in report.about)
+    (folder / "alone").mkdir()
+    (folder / "damaged.jsonl").rename(folder / "alone/damaged.jsonl")
+    with pytest.raises(BenchmarkError, match=r"got none\. damaged.jsonl is left out\. Expected .* Fix: name another"):
+        report_of_folder(folder / "alone")
+
+
 def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match=r"Expected results files or trainings in .*; got none\."):
         report_of_folder(tmp_path)

@@ -209,6 +209,23 @@ def test_credit_draws_one_critic_and_own_critics(pieces: Pieces, tmp_path: Path)
     assert len(list(tmp_path.glob("credit_tomato-salad_*_critic*.png"))) == 2
 
 
+@pytest.mark.parametrize(("own", "of_others"), [(None, None), (0.5, None), (0.5, 0.0)])
+def test_a_cut_episode_is_remarked_where_the_value_of_its_end_is_unknown(
+    own: float | None, of_others: float | None
+) -> None:
+    rule = {name: [0.1, 0.2] for name in ("POAD", "NTPO", "TWOSOME")}
+
+    def piece(final_value: float | None) -> dict[str, Any]:
+        (step,) = _episode(rule)
+        known = {} if final_value is None else {"final_value": final_value}
+        return result(rollout=[{**step, "terminated": False, "truncated": True, **known}])
+
+    critics = {name: piece(own if name == "POAD" else of_others) for name in rule}
+    for known, chosen in ((own, None), (of_others, critics)):
+        remark = credit._rollout(credit.TASKS["tomato-salad"], critics["POAD"], chosen).remark
+        assert remark.endswith("credited as if it had ended there.") is (known is None)
+
+
 # ---------------------------------------------------------------------- from end to end
 
 
