@@ -29,8 +29,10 @@ from poad_sb3.distributions.base import TokenPath
 
 EVALUATION_SEED = 10_000
 _ROLLOUT_SEED = 0
-_ROLLOUT_FIELDS = ("observation", "action", "reward", "success", "terminated", "truncated", "tokens", "log_probs")
-_ROLLOUT_FIELDS += ("values", "advantages", "final_value")
+_ROLLOUT_FIELDS = (
+    *("observation", "action", "reward", "success", "terminated", "truncated"),
+    *("tokens", "log_probs", "values", "advantages", "final_value"),
+)
 
 
 class FirstRatioWatch(BaseCallback):
