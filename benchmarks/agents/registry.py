@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.agents.arguments import check_settings, hints_of
 from benchmarks.agents.base import Agent, AgentError
-from benchmarks.agents.callables import agent_of, load
+from benchmarks.agents.callables import agent_of, load, of_made
 from lang_envs import MissingExtraError
 from lang_envs.errors import install_command
 
@@ -95,7 +95,10 @@ def make_agent(spec: str, **settings: Any) -> Agent:
 
 def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) -> Agent:
     if argument and not kind.argument:
-        raise AgentError(f"Expected {name!r} alone; got {name}:{argument}. Fix: leave {argument!r} out.")
+        raise AgentError(
+            f"Expected {name!r} alone; got {name}:{argument}. Fix: leave {argument!r} out, or rename your module "
+            f"{name!r}: a kind of agent has its name."
+        )
     if kind.argument and not argument and not kind.argument.startswith("["):
         raise AgentError(f"Expected {name}:{kind.argument}; got {name!r} alone. Fix: add it.")
     try:
@@ -108,7 +111,7 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
         if kind.argument == _SPEC:
             inner = make_agent(argument, **{key: value for key, value in settings.items() if key not in own})
             return factory(inner, **{key: value for key, value in settings.items() if key in own})
-        agent: Agent = factory(argument, **settings) if kind.argument else factory(**settings)
+        made = factory(argument, **settings) if kind.argument else factory(**settings)
     except ModuleNotFoundError as error:
         if not kind.extra or (error.name or "").partition(".")[0] not in kind.packages:
             raise
@@ -116,7 +119,7 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
             f"Expected the packages of the extra {kind.extra!r} for {name!r}; {error.name} is not installed. "
             f"Fix: {install_command(kind.extra)}."
         ) from error
-    return agent
+    return made if name in KINDS else of_made(made, name, settings, factory)
 
 
 def _factory(kind: Kind) -> Callable[..., Agent]:

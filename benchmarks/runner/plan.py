@@ -18,6 +18,8 @@ _LARGEST_SEED = N_SEEDS // EPISODES_PER_SEED - 1
 _PLACE = "{seed}"
 _MEASURED_WITH = ("command", "commit", "cpu", "cpu_capability", "cores", "threads")
 """Header fields that may differ between sessions; each session records its own in the file of times."""
+_OF_MODELS = tuple(f"versions.{name}" for name in ("torch", "stable-baselines3", "transformers", "peft"))
+"""Header fields that may differ where torch is not loaded: such an agent uses none of these packages."""
 _OF_AGENT = ("agent.settings", "agent.arguments")
 
 
@@ -162,14 +164,15 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
 def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: object) -> None:
     """Refuse to continue a file that holds another measurement.
 
-    Command, commit and hardware may differ. Versions may not: they change numbers.
+    Command, commit and hardware may differ. Versions of packages that are used may not: they change numbers.
 
     Raises:
         ResultFileError: If anything else differs.
     """
     have, want = dict(_flat(without_incidental(recorded))), dict(_flat(without_incidental(asked)))
     differ = [key for key in sorted(have.keys() | want.keys()) if have.get(key) != want.get(key)]
-    differ = [key for key in differ if key not in _MEASURED_WITH]
+    may_differ = _MEASURED_WITH if "threads" in asked else (*_MEASURED_WITH, *_OF_MODELS)
+    differ = [key for key in differ if key not in may_differ]
     settings, arguments = _OF_AGENT
     shown = [
         key for key in differ if key.replace(arguments, settings, 1) not in differ or not key.startswith(arguments)

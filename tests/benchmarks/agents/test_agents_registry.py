@@ -246,6 +246,20 @@ def test_other_packages_add_kinds_by_entry_points(monkeypatch: pytest.MonkeyPatc
         make_agent("theirs:hallo", quiet=True)
 
 
+def test_a_kind_of_another_package_may_make_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    (Path.cwd() / "functions_of_a_user.py").write_text(
+        "def made(argument, *, what=None):\n    return lambda text: argument\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(Path.cwd())
+    theirs = importlib.metadata.EntryPoint("theirs", "functions_of_a_user:made", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [theirs])
+    agent = make_agent("theirs:hallo", what=3)
+    assert (agent.name, agent.settings["what"]) == ("theirs", 3)
+    assert texts(play(FOOD, agent, most=1)) == ["hallo"]
+    with pytest.raises(AgentError, match="'coder' alone; got coder:solve.*or rename your module 'coder'"):
+        make_agent("coder:solve")
+
+
 @pytest.mark.parametrize(
     ("spec", "package", "extra"),
     [("openai:m", "openai", "openai"), ("human", "rich.console", "cli"), ("hf:pocket", "transformers", "llm")],

@@ -262,6 +262,14 @@ def test_other_versions_are_another_measurement_and_other_hardware_is_not(
     )
     with pytest.raises(ResultFileError, match=r"versions\.numpy: expected .* got '0\.1'"):
         measure(_plan(), undisturbed)
+    other = {name: one for name, one in known.items() if name != "threads"} | {
+        "versions": {**known["versions"], "peft": "0.1"}
+    }
+    monkeypatch.setattr(plan_module, "describe_machine", lambda: other)
+    assert measure(_plan(), undisturbed).found == 6, "where torch is not loaded, peft is not used"
+    monkeypatch.setattr(plan_module, "describe_machine", lambda: {**other, "threads": 1})
+    with pytest.raises(ResultFileError, match=r"versions\.peft: expected .* got '0\.1'"):
+        measure(_plan(), undisturbed)
 
 
 def test_a_file_of_something_else_is_refused_and_kept(tmp_path: Path) -> None:

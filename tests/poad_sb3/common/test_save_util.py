@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from toy import LampEnv
 
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import BADQ, POAD, CheckpointError
-from poad_sb3.common.save_util import prepare_path
+from poad_sb3.common.save_util import prepare_path, read_header
 from poad_sb3.pocket import POCKET_FOLDER
 
 ENV_ID = "Overcooked-TomatoSalad-v0"
@@ -627,3 +628,9 @@ def test_a_save_that_fails_costs_no_other_one(tmp_path):
     with pytest.raises(IsADirectoryError, match=r"bad\.zip is a folder"):
         POAD("LLMPolicy", LampEnv(), **LAMPS).learn(4, callback=At(1, save))
     assert POAD.load(tmp_path / "good.zip", LampEnv()).num_timesteps == 4
+
+
+def test_a_checkpoint_of_sb3_is_named(tmp_path):
+    PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu").save(tmp_path / "ppo")
+    with pytest.raises(CheckpointError, match=r"ppo.* is one of Stable-Baselines3\. Fix: .*PPO\.load\(\)"):
+        read_header(tmp_path / "ppo.zip")
