@@ -129,8 +129,8 @@ def _verified_header(archive: zipfile.ZipFile, target: Target) -> dict[str, Any]
     names = archive.namelist()
     if HEADER not in names and "policy.pth" in names:
         raise CheckpointError(
-            f"Expected a checkpoint of poad_sb3; {target} is one of Stable-Baselines3. Fix: load it with its own class, "
-            "such as PPO.load()."
+            f"Expected a checkpoint of poad_sb3; {target} is one of Stable-Baselines3. Fix: load it with its "
+            "own class, such as PPO.load()."
         )
     if HEADER not in names:
         raise _damaged(target, HEADER, "missing")

@@ -256,7 +256,7 @@ def test_a_kind_of_another_package_may_make_a_function(monkeypatch: pytest.Monke
     agent = make_agent("theirs:hallo", what=3)
     assert (agent.name, agent.settings["what"]) == ("theirs", 3)
     assert texts(play(FOOD, agent, most=1)) == ["hallo"]
-    with pytest.raises(AgentError, match="'coder' alone; got coder:solve.*or rename your module 'coder'"):
+    with pytest.raises(AgentError, match=r"'coder' alone; got coder:solve.*or rename your module 'coder'"):
         make_agent("coder:solve")
 
 
