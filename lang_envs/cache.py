@@ -114,6 +114,7 @@ class Cache:
             return None
         now = time.time()
         if now - row[2] > _USE_SECONDS:
+            database.execute("PRAGMA busy_timeout = 0")
             with contextlib.suppress(sqlite3.OperationalError):  # busy or read-only: the entry counts nevertheless
                 database.execute("UPDATE evaluations SET used = ? WHERE key = ?", (now, key))
         return str(row[0])

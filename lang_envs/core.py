@@ -188,7 +188,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         Raises:
             StateError: If there is no `_world`: without this error a copy would silently miss the world.
         """
-        if self._world is None and self._last is not None:
+        if not self.has_state:
             raise StateError(
                 f"Expected {type(self).__name__} to keep its world in self._world; got None. Fix: keep it there, or "
                 "override _get_world() and _set_world()."
@@ -300,7 +300,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     def _checked(self, method: str, outcome: object) -> Outcome:
         """Return the outcome of a family's method in Python's types: numpy's scalars are no state."""
         if isinstance(outcome, Outcome):
-            with contextlib.suppress(TypeError, ValueError):
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
                 if math.isfinite(reward := float(outcome.reward)):
                     return Outcome(reward, *map(bool, outcome[1:]))
         raise LangEnvsError(
@@ -336,6 +336,11 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         return info
 
     # ------------------------------------------------------------------ state
+
+    @property
+    def has_state(self) -> bool:
+        """Whether `get_state` finds the world, in `_world` or by an own `_get_world`; else it raises."""
+        return self._last is None or self._world is not None or type(self)._get_world is not LangEnv._get_world
 
     def get_state(self) -> dict[str, Any]:
         """Return everything needed to continue this episode elsewhere, as plain picklable data."""

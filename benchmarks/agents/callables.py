@@ -188,9 +188,13 @@ class _Callable(Agent):
         self.name, self.settings = name, {**settings, **_source(call)}
         self._call, self._draws = call, draws
         self._arguments = {key: value for key, value in settings.items() if key != _SHOW}
-        owner = getattr(_unwrapped(call), "__self__", None)  # of a bound method; of a built-in function its module
-        is_function = inspect.isroutine(call) or isinstance(call, functools.partial)
-        self._instance: object = call if not is_function else None if inspect.ismodule(owner) else owner
+        inner: object = call
+        while isinstance(inner, functools.partial):
+            inner = inner.func
+        if inspect.isroutine(inner):  # the object of a bound method; of a built-in function it is a module
+            inner = getattr(inner, "__self__", None)
+            inner = None if inspect.ismodule(inner) or inspect.isclass(inner) else inner
+        self._instance = inner
         self._fresh: dict[str, str] | None = None
 
     def begin(self, env: LangEnv[Any], seed: int) -> None:

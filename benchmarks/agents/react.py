@@ -16,12 +16,13 @@ thought and an action, in this form and with nothing after them:
 Thought: what you know, what is missing, and what to do next
 Action: the action"""
 _ACTION = re.compile(r"^[ \t*#]*action[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
-_IN_LINE = re.compile(r"\bAction[ \t]*\d*[ \t*]*:[ \t*]*")
+_IN_LINE = re.compile(r"(?<=[.!?;])[ \t*]+Action[ \t]*\d*[ \t*]*:[ \t*]*")
+_INVENTED_IN_LINE = re.compile(r"(?<=[.!?;])[ \t*]+(?:Observation|Thought)[ \t]*\d*[ \t*]*:")
 _THOUGHT = re.compile(r"^[\s*#]*thought[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE)
 _INVENTED = re.compile(r"^[ \t*#]*(?:observation|thought)[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
 _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _IN_FENCE = re.compile(
-    r"\s*```\w*\n((?=[\s*]*(?:thought|action)[ \t]*\d*[ \t*]*:)(?:(?!```).)*)```\s*", re.DOTALL | re.IGNORECASE
+    r"\s*```(?:text)?\n((?=[\s*]*(?:thought|action)[ \t]*\d*[ \t*]*:)(?:(?!```).)*)```\s*", re.DOTALL | re.IGNORECASE
 )
 """A whole answer in one fence, without others inside."""
 _ASKED = "The action must be one of these, word for word:"
@@ -136,9 +137,12 @@ def _parsed(text: str) -> tuple[str, str]:
     whole = _IN_FENCE.fullmatch(text)
     text = whole[1] if whole else text
     prose = _FENCED.sub(lambda one: " " * len(one[0]), text)
-    found = _ACTION.search(prose) or (_IN_LINE.search(prose) if _THOUGHT.match(prose) else None)
+    found, end_of_action = _ACTION.search(prose), _INVENTED
+    if found is None and _THOUGHT.match(prose):  # all on one line: a thought may speak of actions, so the last counts
+        *_, found = (None, *_IN_LINE.finditer(prose))
+        end_of_action = _INVENTED_IN_LINE
     if found is None:
         return "", text
     thought = _THOUGHT.sub("", text[: found.start()], count=1).strip()
-    invented = _INVENTED.search(prose, found.end())
+    invented = end_of_action.search(prose, found.end())
     return thought, text[found.end() : invented.start() if invented else None].rstrip()

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 SYSTEM = "You act in a text environment. Each message is an observation. Answer with your next action only."
 _NO_KEY = "none"
 _PER_PRICE = 1_000_000
-_THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>\s*|\Z)|(.*?)</think>\s*", re.DOTALL)
+_THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>\s*|\Z)", re.DOTALL)
+_THOUGHT_WITHOUT_BEGIN = re.compile(r"((?:(?!<think>|```).)*?)</think>[ \t]*(?:\n\s*|\Z)", re.DOTALL)
 """Reasoning before an answer; some servers leave it in the content, and some chat templates write its first tag."""
-_OF_PROMPT = ("context_length_exceeded", "content_filter")
 _TOO_LONG = re.compile(r"context (?:length|size|window)", re.IGNORECASE)
-"""Codes and message of a 400 that is about the prompt of one action, not about the model or a setting."""
+"""Message of a 400 that is about the length of a prompt."""
 _ACCOUNT = re.compile(r"\b(basic|bearer)\s+\S+", re.IGNORECASE)
 _MOST_DECISIONS = 1_000
 """Maximum number of requests of an episode; more would reuse the seeds of the next episode."""
@@ -109,7 +109,7 @@ class ServedAgent(TextAgent):
         self._extra = dict(extra or {})
         self._before = [{"role": "system", "content": system}] if system else []
         self._send_seed, self._prices = send_seed, (price_in, price_out)
-        self._seed, self._n_asked = 0, 0
+        self._seed, self._n_asked, self._has_answered = 0, 0, False
         self._client = OpenAI(api_key=key or _NO_KEY, base_url=base_url, timeout=timeout, max_retries=retries)
 
     def begin(self, env: LangEnv[Any], seed: int) -> None:
@@ -136,7 +136,7 @@ class ServedAgent(TextAgent):
         except (openai.OpenAIError, ValueError) as error:  # ValueError: JSON that is none
             said = _ACCOUNT.sub(r"\1 ...", " ".join(without_secrets(str(error)).split()))
             said = said if self._client.api_key == _NO_KEY else said.replace(self._client.api_key, "(the key)")
-            if isinstance(error, openai.BadRequestError) and (error.code in _OF_PROMPT or _TOO_LONG.search(said)):
+            if isinstance(error, openai.BadRequestError) and self._is_of_prompt(error.code, said):
                 return Reply("", note=f"The server refused the prompt: {said[:300].rstrip('.')}.")  # and always will
             cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""  # of a broken connection
             raise AgentError(
@@ -144,7 +144,16 @@ class ServedAgent(TextAgent):
                 f"got {type(error).__name__}{cause}: {said[:300].rstrip('.')}. "
                 "Fix: check model, base_url and key, or raise timeout and retries."
             ) from None  # the server's message may hold the key: keep it out of logs
+        self._has_answered = True
         return self._read(answer)
+
+    def _is_of_prompt(self, code: str | None, said: str) -> bool:
+        """Return whether a 400 is about the prompt of one action, not about the model or a setting.
+
+        If the context is too short for the very first request, `max_tokens` is the likely cause.
+        """
+        is_too_long = code == "context_length_exceeded" or _TOO_LONG.search(said) is not None
+        return code == "content_filter" or (is_too_long and self._has_answered)
 
     def _read(self, answer: ChatCompletion) -> Reply:
         try:
@@ -157,9 +166,10 @@ class ServedAgent(TextAgent):
                 f"Expected a chat completion with a choice whose content is a text; got {str(answer)[:200]!r}. "
                 "Fix: base_url of a server that speaks OpenAI's chat completions, with its /v1."
             ) from error
-        found = _THOUGHT.match(said or "")
-        text = (said or "")[found.end() if found else 0 :]
-        notes = [(found[1] or found[2] or "").strip()] if found else []
+        text, notes = said or "", []
+        while found := _THOUGHT.match(text) or _THOUGHT_WITHOUT_BEGIN.match(text):
+            text = text[found.end() :]
+            notes.append(found[1].strip())
         if ended == "length":
             notes.append(f"The answer was cut at max_tokens{'' if text.strip() else ' before an action'}.")
         elif said is None:  # a refusal, or a call of an unknown tool: no text

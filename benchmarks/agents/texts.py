@@ -11,8 +11,12 @@ from benchmarks.agents.base import Agent, AgentError, Decision, Usage
 
 _ASKED = "Answer with one of these actions, word for word, and nothing else:"
 _FENCED = re.compile(r"(`{3,})[\w+-]*\n(.*?)\n?\1", re.DOTALL)
-_LABEL = re.compile(r"^(?:(?:next |my )?(?:action|answer)\s*:|[-*>]|\d+[.)])\s*", re.IGNORECASE)
-_AROUND = "`'\"\u201c\u201d\u201e\u2018\u2019\xab\xbb()*.!?,; "
+_LABEL = re.compile(r"^(?:next |my )?(?:action|answer)\s*:\s*", re.IGNORECASE)
+_BULLET = re.compile(r"^(?:[-*>]|\d+[.)])(?=\s|[^\W\d_])\s*")
+"""A bullet or number; not the sign or the first digits of a number."""
+_NARROW = "`'\"*.!,; "
+_AROUND = (_NARROW, f"{_NARROW}?()\u201c\u201d\u201e\u2018\u2019\xab\xbb")
+"""Characters around an answer that do not count; the wider set where the narrow one finds no action."""
 
 
 class Reply(NamedTuple):
@@ -93,14 +97,19 @@ def parse_action(text: str, actions: Sequence[str] | None) -> str:
     """
     if actions is None or text in actions:
         return text
-    said = _plain(text)  # once: an answer may be long
-    meant = {action for action in actions if _plain(action) == said}
-    return meant.pop() if len(meant) == 1 else text
+    for around in _AROUND:
+        said = _plain(text, around)  # once: an answer may be long
+        meant = {action for action in actions if said and _plain(action, around) == said}
+        if meant:
+            return meant.pop() if len(meant) == 1 else text
+    return text
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, around: str) -> str:
     fenced = _FENCED.fullmatch(text.strip())
-    plain, before = " ".join((fenced[2] if fenced else text).split()).strip(_AROUND), ""
-    while plain != before:  # "1. Action: ..."
-        before, plain = plain, _LABEL.sub("", plain, count=1).strip(_AROUND)
+    plain = " ".join((fenced[2] if fenced else text).split()).strip(around)
+    plain = _BULLET.sub("", plain, count=1).strip(around)
+    labelled = _LABEL.match(plain)
+    if labelled:  # "1. Action: ..." or "Action: 1. ..."
+        plain = _BULLET.sub("", plain[labelled.end() :].strip(around), count=1).strip(around)
     return plain.casefold()

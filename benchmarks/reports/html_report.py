@@ -91,20 +91,26 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
     if pairs:
         corrected = holm([p for *_, p, _ in pairs])
         rows = [
-            (*texts, f"{p:.3g}", f"{one:.3g}", _verdict(one, least * len(pairs)))
-            for (*texts, p, least), one in zip(pairs, corrected, strict=True)
+            (*texts, f"{p:.3g}", f"{one:.3g}", _verdict(one, _least(pairs, place)))
+            for place, ((*texts, p, _), one) in enumerate(zip(pairs, corrected, strict=True))
         ]
         remark = (
             "Discounted returns of the seeds, on each task alone: the probability that a seed of the first is better "
             "(ties count half), and p of the exact test of ranks, corrected by Holm for the rows of this table. A "
             f"difference is significant where the corrected p is below {SETTLED}; before the correction it is at least "
-            "0.33 for two seeds against two, and 0.008 for five against five. Too few seeds: this least p, times the "
-            "number of rows, is not below it, whatever the scores. Seeds that lack episodes are left out."
+            "0.33 for two seeds against two, and 0.008 for five against five. Too few seeds: no scores of these "
+            "two would make it so. Seeds that lack episodes are left out."
         )
         head = ("task", "first", "second", "probability that the first is better", "seeds", "p", "p, corrected")
         head += ("significant",)
         found.append(Table("Which agent is better", head, rows, remark))
     return [one._replace(rows=[[without_private(text) for text in row] for row in one.rows]) for one in found]
+
+
+def _least(pairs: Sequence[tuple[Any, ...]], place: int) -> float:
+    """Return the smallest corrected p that other scores of one row could give."""
+    least = pairs[place][-1]
+    return holm([least if place == at else p for at, (*_, p, _) in enumerate(pairs)])[place]
 
 
 def _verdict(p: float, least: float) -> str:

@@ -11,8 +11,7 @@ from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.files import write_json
 from benchmarks.runner.lines import file_name
 from benchmarks.runner.machine import RESULTS
-from benchmarks.runner.plan import without_incidental
-from benchmarks.runner.results import METRICS, Cell, normalised
+from benchmarks.runner.results import METRICS, Cell, is_same_agent, normalised
 
 FOLDER = RESULTS.parent / "leaderboard"
 _DIGITS = 6
@@ -78,6 +77,7 @@ def _check(cell: Cell) -> None:
 
 def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any]:
     agent = dict(cells[0].header["agent"])
+    agents = [cell.header["agent"] for cell in cells]
     for cell in cells[1:]:
         _require_same_agent(agent, cell.header["agent"], cell.env)
     tasks: dict[str, Any] = {}
@@ -90,7 +90,7 @@ def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any
             )
         try:
             _require_same_agent(known["agent"], agent, path.name)
-            tasks = known["tasks"]
+            tasks, agents = known["tasks"], [known["agent"], *agents]
         except ResultFileError:
             if not replace:
                 raise
@@ -100,12 +100,14 @@ def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any
             f"Expected tasks that {agent['name']} is not on the leaderboard with; got {', '.join(again)}. "
             "Fix: pass --replace to `submit`, or another --label to `run`."
         )
+    if "settings_by_seed" in agent:
+        agent["settings_by_seed"] = {seed: own for one in agents for seed, own in one["settings_by_seed"].items()}
     tasks |= {cell.env: _task(cell) for cell in cells}
     return {"agent": agent, "tasks": dict(sorted(tasks.items()))}
 
 
 def _require_same_agent(known: Mapping[str, Any], agent: Mapping[str, Any], where: str) -> None:
-    if without_incidental({"agent": known}) != without_incidental({"agent": agent}):
+    if not is_same_agent(known, agent):
         raise ResultFileError(
             f"Expected one agent by the name {known['name']!r}: {dict(known)}; got {dict(agent)} in {where}. "
             "Fix: run one of them with another --label, or pass --replace to `submit`."

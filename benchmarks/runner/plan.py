@@ -63,7 +63,7 @@ class Plan:
         episodes: Number of episodes of each seed on each environment.
         seeds: Number of seeds.
         first_seed: First seed; the others follow it.
-        agent_settings: Further arguments of `make_agent`; texts may hold `{seed}` too, which alone is a number.
+        agent_settings: Further arguments of `make_agent`; texts may hold `{seed}` too.
         env_settings: Arguments of `gym.make`, for all environments.
         steps: Whether steps are recorded.
         label: Name of the agent in tables, instead of its own.
@@ -104,9 +104,9 @@ class Plan:
         return self.agent_of(0) != self.agent_of(1)
 
     def agent_of(self, seed: int) -> tuple[str, dict[str, Any]]:
-        """Return the arguments of `make_agent` for a seed. A setting that is `{seed}` alone becomes a number."""
+        """Return the arguments of `make_agent` for a seed."""
         settings = {
-            name: seed if value == _PLACE else value.replace(_PLACE, str(seed)) if isinstance(value, str) else value
+            name: value.replace(_PLACE, str(seed)) if isinstance(value, str) else value
             for name, value in self.agent_settings.items()
         }
         return self.agent.replace(_PLACE, str(seed)), settings

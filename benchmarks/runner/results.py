@@ -108,7 +108,8 @@ def with_file(cells: Sequence[Cell], path: Path) -> list[Cell]:
     """Return some cells with those of another file; the errors are those of `load`."""
     joined = list(cells)
     for cell in _cells_of(path):
-        if not all(_is_same_agent(cell.header, one.header) for one in cells if one.agent == cell.agent):
+        namesakes = [one.header["agent"] for one in cells if one.agent == cell.agent]
+        if not all(is_same_agent(cell.header["agent"], one) for one in namesakes):
             raise ResultFileError(
                 f"Expected one agent of each name; {cell.agent} of {path} has other settings than in another file. "
                 "Fix: leave one of the files out, or run the other with --label."
@@ -119,6 +120,7 @@ def with_file(cells: Sequence[Cell], path: Path) -> list[Cell]:
             continue
         before = cells[places[0]]
         differ = [name for name in _OF_TASK if before.header.get(name) != cell.header.get(name)]
+        differ += ["arguments"] if _env_of(before) != _env_of(cell) else []
         if set(before.header["seeds"]) & set(cell.header["seeds"]) or differ:
             raise ResultFileError(
                 f"Expected every agent once on every task, or with further seeds; got {cell.agent} on {cell.task} "
@@ -133,11 +135,15 @@ _OF_TASK = ("episodes", "python", "versions", "env_settings")
 """Fields of the header that are equal in files whose seeds are joined."""
 
 
-def _is_same_agent(header: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether agents are the same; where every seed has its own, on the seeds that both files have."""
-    first, second = (dict(without_incidental({"agent": one["agent"]})["agent"]) for one in (header, other))
+def is_same_agent(agent: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether agents of two headers are the same; where every seed has its own, on the seeds that both have."""
+    first, second = (dict(without_incidental({"agent": one})["agent"]) for one in (agent, other))
     by_seed, others = (one.pop("settings_by_seed", {}) for one in (first, second))
     return first == second and all(by_seed[seed] == others[seed] for seed in by_seed.keys() & others.keys())
+
+
+def _env_of(cell: Cell) -> Mapping[str, Any]:
+    return next(env for env in cell.header["envs"] if env["id"] == cell.env)
 
 
 def _joined(first: Cell, second: Cell) -> Cell:
@@ -145,7 +151,7 @@ def _joined(first: Cell, second: Cell) -> Cell:
     header = {**one, "seeds": [*one["seeds"], *other["seeds"]]}
     for name, between in (("command", " && "), ("cpu", " and ")):
         if name in one and name in other:
-            header[name] = between.join(dict.fromkeys((one[name], other[name])))
+            header[name] = between.join(dict.fromkeys((*one[name].split(between), other[name])))
     if "settings_by_seed" in one["agent"]:
         by_seed = {**one["agent"]["settings_by_seed"], **other["agent"]["settings_by_seed"]}
         header["agent"] = {**one["agent"], "settings_by_seed": by_seed}

@@ -203,8 +203,13 @@ def replay(
                 f"Expected a registered environment in {path}; got {episode['env']!r}. "
                 "Fix: --import MODULE, with the module that registers it."
             )
-        kwargs = cautious(name, recorded_arguments(header)) | arguments(settings or ())
-        with language_env(name, kwargs, drawn=render) as env:
+        chosen, kwargs = arguments(settings or ()), recorded_arguments(header)
+        require_parts(name, kwargs | chosen)
+        safe = cautious(name, kwargs | chosen) | chosen
+        lowered = [f"--set {one}={kwargs[one]}" for one in kwargs if one not in chosen and kwargs[one] != safe[one]]
+        if lowered:
+            typer.echo(f"lang-envs: programs run with the usual limits; as recorded: {' '.join(lowered)}", err=True)
+        with language_env(name, safe, drawn=render) as env:
             same = replay_episode(console(), env, episode)
     except (LangEnvsError, OSError) as error:
         fail(str(error))

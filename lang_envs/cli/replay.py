@@ -14,7 +14,6 @@ from rich.text import Text
 from lang_envs.arguments import is_number
 from lang_envs.cli.common import constructor_defaults, counted, signed
 from lang_envs.cli.play import show, tell
-from lang_envs.registration import creator
 from lang_envs.report import ReportError, read_results
 from lang_envs.report.replaying import replayed
 from lang_envs.wrappers import TextAction
@@ -88,12 +87,13 @@ def _read_alone(path: Path) -> dict[str, Any] | None:
 
 def cautious(env_id: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return recorded arguments for programs of an unknown author: confined, and with at most the usual limits."""
-    kind = creator(env_id)
-    if getattr(kind, "metadata", {}).get("actions") != "code":
+    with gym.make(env_id, disable_env_checker=True, **kwargs) as env:  # the entry point may be a function
+        kind = type(env.unwrapped)
+    if kind.metadata.get("actions") != "code":
         return kwargs
     usual = constructor_defaults(kind)
     limits = {name: min(kwargs[name], usual[name]) for name in _LIMITS if name in usual and is_number(kwargs.get(name))}
-    return {**kwargs, **limits, **({"confinement": "require"} if "confinement" in usual else {})}
+    return {**kwargs, **limits, "confinement": "require"}
 
 
 def replay_episode(console: Console, env: gym.Env[Any, Any], episode: Mapping[str, Any]) -> bool:

@@ -29,9 +29,11 @@ class Replayed(NamedTuple):
 def recorded_arguments(header: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the environments of a results file.
 
-    Without a tokenizer: a file of others could name any folder or download, and actions are recorded as text.
+    Without a tokenizer: a file of others could name any folder or download, and actions are recorded as text. Without
+    a render mode, which whoever plays the episode again chooses.
     """
-    return {name: value for name, value in (header.get("env_settings") or {}).items() if name != "tokenizer"}
+    recorded = header.get("env_settings") or {}
+    return {name: value for name, value in recorded.items() if name not in ("tokenizer", "render_mode")}
 
 
 def replayed(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> Iterator[Replayed]:

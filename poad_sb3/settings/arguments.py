@@ -6,10 +6,7 @@ Written from the settings by `python tests/poad_sb3/test_arguments.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
-
-if TYPE_CHECKING:
-    import torch
+from typing import Any, TypedDict
 
 __all__ = ["Arguments"]
 
@@ -71,5 +68,5 @@ class Arguments(TypedDict, total=False):
     policy_kwargs: Mapping[str, Any] | None
     verbose: int
     seed: int | None
-    device: torch.device | str
+    device: Any
     _init_setup_model: bool

@@ -23,11 +23,12 @@ progress."""
 def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
     """Return the state of every environment and of its wrappers' counters.
 
-    None if an environment has no `get_state`, or a wrapper whose state cannot be captured.
+    None if an environment has no `get_state`, or one that does not find its world, or a wrapper whose state cannot be
+    captured.
     """
     if any(any(env.env_is_wrapped(wrapper)) for wrapper in _STATEFUL_WRAPPERS):
         return None
-    if not env.has_attr("get_state"):  # asking first: a missing method would kill a subprocess worker
+    if not _have_states(env):
         return None
     kept = {name: env.get_attr(name) for name in _COUNTERS if env.has_attr(name)}
     return [
@@ -38,6 +39,11 @@ def capture_envs(env: VecEnv) -> list[dict[str, Any]] | None:
         }
         for index, (state, context) in enumerate(zip(env.env_method("get_state"), _contexts(env), strict=True))
     ]
+
+
+def _have_states(env: VecEnv) -> bool:
+    """Return whether `get_state` works, without a call: its error would end a subprocess worker."""
+    return env.has_attr("get_state") and (not env.has_attr("has_state") or all(env.get_attr("has_state")))
 
 
 def _contexts(env: VecEnv) -> list[tuple[list[EpisodeContext], int] | None]:
@@ -60,6 +66,8 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
     if states is None or len(states) != env.num_envs or not env.has_attr("set_state"):
         return False
     names = [_identity(state["env"]) for state in states]
+    if not _have_states(env):
+        return False
     if any(names) and names != [_identity(now) for now in env.env_method("get_state")]:
         return False
     env.reset()  # wrappers that insist on a reset before a step have had it

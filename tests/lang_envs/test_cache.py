@@ -142,7 +142,9 @@ def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Cache(tmp_path).get("a") == {"n": 1}
 
 
-def test_reading_waits_for_no_writer(tmp_path: Path) -> None:
+def test_reading_waits_for_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_BUSY_SECONDS", 1000.0)  # beyond the time limit of a test
+    monkeypatch.setattr(cache_module, "_USE_SECONDS", -1.0)
     Cache(tmp_path).put("a", {"n": 1})
     database = sqlite3.connect(tmp_path / "evaluations.sqlite3", isolation_level=None)
     database.execute("BEGIN IMMEDIATE")  # its changes wait in its memory

@@ -158,12 +158,22 @@ def test_a_refusal_for_good_is_an_error_at_once() -> None:
 )
 def test_a_prompt_that_is_refused_for_good_is_an_empty_action(code: str | int, message: str) -> None:
     body = json.dumps({"error": {"message": message, "code": code}}).encode()
-    with ChatStandIn([Answer(400, body, AT_ONCE)]) as server:
-        decision = asked(server)
+    with ChatStandIn([completion("stay"), Answer(400, body, AT_ONCE)]) as server:
+        agent = make_agent("openai:a-model", base_url=server.url)
+        assert decide(agent).text == "stay"
+        decision = decide(agent)
+        agent.close()
     assert (decision.text, decision.usage) == ("", Usage())
     assert decision.note.startswith("The server refused the prompt: Error code: 400 - ")
     assert message.partition(",")[0] in decision.note
     assert SECRET not in decision.note
+
+
+def test_a_context_too_short_for_the_first_request_stops() -> None:
+    """As where max_tokens alone is longer than the context."""
+    body = b'{"error": {"message": "maximum context length is 4096 tokens", "code": 400}}'
+    with ChatStandIn([Answer(400, body, AT_ONCE)]) as server, pytest.raises(AgentError, match="maximum context length"):
+        asked(server)
 
 
 def test_another_bad_request_stops() -> None:
@@ -226,6 +236,23 @@ def test_reasoning_before_the_answer_is_a_note(opened: str) -> None:
     with ChatStandIn([completion(f"{opened}Stay or walk?</think>\n\nstay")]) as server:
         decision = asked(server)
     assert (decision.text, decision.note) == ("stay", "Stay or walk?")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("<think>a</think><think>b</think>stay", "stay"),
+        ("stay\n<think>was that right?</think>", "stay\n<think>was that right?</think>"),
+        ("print('</think>')\nmodel = 1", "print('</think>')\nmodel = 1"),
+        ("```python\n# </think>\nmodel = 1\n```", "```python\n# </think>\nmodel = 1\n```"),
+    ],
+)
+def test_only_reasoning_before_the_answer_is_cut(content: str, text: str) -> None:
+    with ChatStandIn([completion(content)]) as server:
+        agent = make_agent("openai:a-model", base_url=server.url)
+        agent.begin(None, 0)  # type: ignore[arg-type]
+        assert agent.act("Write code.", {**LISTED, "admissible_actions": None}).text == text
+        agent.close()
 
 
 @pytest.mark.parametrize("content", [None, "", "<think>Stay or"])

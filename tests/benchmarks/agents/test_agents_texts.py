@@ -43,12 +43,33 @@ def test_actions_that_differ_in_nothing_but_case_are_not_guessed() -> None:
 
 
 def test_actions_with_signs_of_their_own_are_found() -> None:
-    actions = ["say (hello)", "say hello?", "1. - wait", "ask \u201cwhy?\u201d", "ask why"]
+    actions = ["say (hello)", "say hello?", "1. wait", "ask \u201cwhy?\u201d", "ask why"]
     for action in actions:
         assert parse_action(action, actions) == action
     assert parse_action("Action: SAY (hello).", actions) == "say (hello)"
-    assert parse_action("Wait", actions) == "1. - wait"
+    assert parse_action("Wait", actions) == "1. wait"
     assert parse_action("Ask Why", actions[:4]) == "Ask Why"
+
+
+@pytest.mark.parametrize(
+    ("answer", "actions"),
+    [
+        ("", ["?", "stay"]),
+        (".", ["(", "a"]),
+        ("-(2)", ["2", "1"]),
+        ("1.2.3", ["3", "1"]),
+        ("3.5", ["5"]),
+        ("-5", ["5"]),
+        ("- - 5", ["5"]),
+    ],
+)
+def test_signs_and_numbers_are_no_bullets(answer: str, actions: list[str]) -> None:
+    assert parse_action(answer, actions) == answer
+
+
+def test_the_narrower_meaning_goes_first() -> None:
+    assert parse_action("Why.", ["why?", "why"]) == "why"
+    assert parse_action("Action: 1. stay", ["stay"]) == "stay"
 
 
 def test_where_any_text_is_an_action_it_stays_as_it_is() -> None:

@@ -237,6 +237,18 @@ def test_further_seeds_of_an_agent_join_those_of_another_file(tmp_path: Path) ->
             load([*parts, other])
 
 
+def test_an_id_with_other_arguments_is_another_task(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    for path, seed in ((first, 0), (second, 2)):
+        measure(Plan("random", (KEYS,), 1, 2, first_seed=seed), path)
+    header, _, rest = second.read_text().partition("\n")
+    changed = json.loads(header)
+    changed["envs"][0]["arguments"] = {"horizon": 3}
+    second.write_text(f"{json.dumps(changed)}\n{rest}")
+    with pytest.raises(ResultFileError, match="with other arguments"):
+        load([first, second])
+
+
 def test_agents_of_each_seed_join_and_differ_by_their_seeds(tmp_path: Path) -> None:
     def played(name: str, seed: int, env: str = KEYS, temper: str = "mood {seed}") -> Path:
         plan = Plan("runner_users:Valued", (env,), 1, 2, seed, {"temper": temper}, label="valued")
@@ -245,6 +257,8 @@ def test_agents_of_each_seed_join_and_differ_by_their_seeds(tmp_path: Path) -> N
 
     first, second, home = played("first", 0), played("second", 2), played("home", 0, HOME)
     assert [cell.header["seeds"] for cell in load([first, second, home])] == [[0, 1, 2, 3], [0, 1]]
+    (path,) = leaderboard.add(load([first, second, home]), folder=tmp_path / "board")
+    assert [*json.loads(path.read_text())["agent"]["settings_by_seed"]] == ["0", "1", "2", "3"]
     changed = home.read_text().replace('"mood 1"', '"cross"')
     home.write_text(changed)
     with pytest.raises(ResultFileError, match=r"valued of .* has other settings than in another file"):

@@ -150,12 +150,6 @@ def test_every_seed_may_have_an_agent_of_its_own(tmp_path: Path) -> None:
     assert {seed: own["temper"] for seed, own in agent["settings_by_seed"].items()} == {"0": "mood 0", "1": "mood 1"}
 
 
-def test_the_seed_alone_is_a_number_and_in_a_text_a_text() -> None:
-    plan = _plan(agent_settings={"episode": "{seed}", "file": "run-{seed}.jsonl", "tries": 3})
-    assert plan.agent_of(2)[1] == {"episode": 2, "file": "run-2.jsonl", "tries": 3}
-    assert plan.is_per_seed
-
-
 def test_times_are_apart(undisturbed: Path) -> None:
     session, *episodes = _records(times_file(undisturbed))
     assert session["from_episode"] == 0

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from lang_envs.cli.app import app
 from lang_envs.cli.replay import cautious
+from lang_envs.report.replaying import recorded_arguments
 
 
 @pytest.fixture
@@ -117,4 +118,18 @@ def test_programs_of_others_are_confined() -> None:
     safe = {"time_limit": 30.0, "memory_limit": 64, "confinement": "require", "max_attempts": 2}
     assert cautious("DataSciCoding-iris-v0", asked) == safe
     assert cautious("DataSciCoding-iris-v0", {}) == {"confinement": "require"}
-    assert cautious("Overcooked-TomatoSalad-v0", {"task": "x"}) == {"task": "x"}
+    assert cautious("Overcooked-TomatoSalad-v0", {"task": "onion-salad"}) == {"task": "onion-salad"}
+
+
+def test_a_function_as_entry_point_confines_too() -> None:
+    gym.register("Made-v0", entry_point=lambda **kwargs: gym.make("DataSciCoding-iris-v0", **kwargs).unwrapped)
+    try:
+        assert cautious("Made-v0", {"confinement": "auto"}) == {"confinement": "require"}
+    finally:
+        gym.registry.pop("Made-v0")
+
+
+def test_a_recorded_render_mode_is_left_out() -> None:
+    assert recorded_arguments({"env_settings": {"render_mode": "ansi", "tokenizer": "x", "horizon": 3}}) == {
+        "horizon": 3
+    }

@@ -17,10 +17,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import SubprocVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+from toy import LampEnv
 
 from poad_sb3 import POAD
 from poad_sb3.errors import WorkerError
+from poad_sb3.vec_env.env_states import capture_envs, restore_envs
 
 NO_FORK = pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python warns of forks beside threads")
 MAKE = partial(gym.make, "lang_envs:KeyToken-v0")  # imports lang_envs in a spawned worker
@@ -151,3 +153,19 @@ def test_workers_that_fail_themselves_are_named() -> None:
 def test_other_environments_are_left_as_they_are() -> None:
     env = gym.make("KeyToken-v0")
     assert POAD("LLMPolicy", env, **SMALL).get_env().envs[0].unwrapped is env.unwrapped  # type: ignore[union-attr]
+
+
+class Forgetful(LampEnv):
+    """An environment that keeps its world where `get_state` does not look."""
+
+    has_state = False
+
+    def get_state(self) -> dict[str, Any]:
+        raise AssertionError("its error would end a worker process")
+
+
+def test_a_world_that_is_not_found_counts_as_no_state() -> None:
+    env = DummyVecEnv([Forgetful, Forgetful])
+    env.reset()
+    assert capture_envs(env) is None
+    assert not restore_envs(env, [{"env": {"env": "x"}, "counters": {}}] * 2)
