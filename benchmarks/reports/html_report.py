@@ -90,9 +90,10 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
     pairs = [row for task in dict.fromkeys(cell.task for cell in cells) for row in _pairs(task, cells)]
     if pairs:
         corrected = holm([p for *_, p, _ in pairs])
+        within_reach = _least_corrected([p for *_, p, _ in pairs], [least for *_, least in pairs])
         rows = [
-            (*texts, f"{p:.3g}", f"{one:.3g}", _verdict(one, _least(pairs, place)))
-            for place, ((*texts, p, _), one) in enumerate(zip(pairs, corrected, strict=True))
+            (*texts, f"{p:.3g}", f"{one:.3g}", _verdict(one, within_reach[least]))
+            for (*texts, p, least), one in zip(pairs, corrected, strict=True)
         ]
         remark = (
             "Discounted returns of the seeds, on each task alone: the probability that a seed of the first is better "
@@ -107,10 +108,13 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
     return [one._replace(rows=[[without_private(text) for text in row] for row in one.rows]) for one in found]
 
 
-def _least(pairs: Sequence[tuple[Any, ...]], place: int) -> float:
-    """Return the smallest corrected p that other scores of one row could give."""
-    least = pairs[place][-1]
-    return holm([least if place == at else p for at, (*_, p, _) in enumerate(pairs)])[place]
+def _least_corrected(p_values: Sequence[float], least: Sequence[float]) -> dict[float, float]:
+    """Return the smallest corrected p that other scores of a row could give, by its smallest p.
+
+    Rows of equal smallest p share it: Holm's correction of the smallest counts the rows below it, not their own p.
+    """
+    places = {one: place for place, one in enumerate(least)}
+    return {one: holm([*p_values[:place], one, *p_values[place + 1 :]])[place] for one, place in places.items()}
 
 
 def _verdict(p: float, least: float) -> str:

@@ -63,11 +63,9 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
     Returns:
         False if that is impossible: no states, or another number or kind of environments. They need a reset then.
     """
-    if states is None or len(states) != env.num_envs or not env.has_attr("set_state"):
+    if states is None or len(states) != env.num_envs or not env.has_attr("set_state") or not _have_states(env):
         return False
     names = [_identity(state["env"]) for state in states]
-    if not _have_states(env):
-        return False
     if any(names) and names != [_identity(now) for now in env.env_method("get_state")]:
         return False
     env.reset()  # wrappers that insist on a reset before a step have had it
