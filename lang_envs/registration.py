@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-__all__ = ["ENV_ROWS", "TRAINING_IDS", "UNSEEN_IDS", "EnvRow", "register_envs"]
+__all__ = ["ENV_ROWS", "TRAINING_IDS", "UNSEEN_IDS", "EnvRow", "creator", "register_envs", "registered"]
 
 
 @dataclass(frozen=True)
