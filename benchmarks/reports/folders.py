@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.reports.html_report import report_of
+from benchmarks.reports.html_report import report_of_cells
 from benchmarks.runner.errors import BenchmarkError, ResultFileError
 from benchmarks.runner.results import Cell, with_file
-from lang_envs.report import Report, ReportError
+from lang_envs.report import Report, ReportError, read_run
 from poad_sb3.common.episode_lines import FORMAT
+from poad_sb3.errors import PoadError
 from poad_sb3.runs.reporting import report_of_runs
 
 __all__ = ["report_of_folder", "results_files", "run_folders", "watched_files"]
@@ -28,29 +29,45 @@ def report_of_folder(folder: Path) -> Report:
 
     Raises:
         BenchmarkError: If there are neither results files nor trainings.
-        LangEnvsError: If a file of steps or of a training is not valid.
     """
-    files, runs, title = results_files(folder), run_folders(folder), folder.resolve().name
+    title = folder.resolve().name
     cells: list[Cell] = []
-    kept, left_out = [], []
-    for path in files:
+    read, left_out = [], []
+    for path in results_files(folder):
         try:
+            one = read_run(path)  # the steps too, which cells do without
             cells = with_file(cells, path)
-            kept.append(path)
+            read.append(one)
         except (ResultFileError, ReportError) as error:
             left_out.append(f"{path.relative_to(folder)} is left out. {error}")
-    if not kept and not runs:
+    runs = run_folders(folder)
+    try:
+        trained = report_of_runs(runs, title)
+    except (PoadError, ReportError):
+        damaged = {path: error for path in runs if (error := _error_of_run(path))}
+        left_out += [f"{path.relative_to(folder)} is left out. {error}" for path, error in damaged.items()]
+        runs = [path for path in runs if path not in damaged]
+        trained = report_of_runs(runs, title)
+    if not read and not runs:
         found = " ".join(["none.", *left_out])
         raise BenchmarkError(f"Expected results files or trainings in {folder}; got {found} Fix: name another folder.")
-    measured, trained = report_of(kept, title), report_of_runs(runs, title)
+    measured = report_of_cells(cells, read, title)
     return replace(
         measured,
         runs=[*measured.runs, *trained.runs],
         curves=trained.curves,
         episodes=[*measured.episodes, *trained.episodes],
-        about=[*(measured.about if kept else ()), *trained.about, *left_out],
+        about=[*(measured.about if read else ()), *trained.about, *left_out],
         tables=[*measured.tables, *(trained.tables if runs else ())],
     )
+
+
+def _error_of_run(path: Path) -> Exception | None:
+    try:
+        report_of_runs([path])
+    except (PoadError, ReportError) as error:
+        return error
+    return None
 
 
 def results_files(folder: Path) -> list[Path]:

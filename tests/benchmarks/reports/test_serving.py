@@ -20,6 +20,7 @@ from benchmarks.reports.folders import report_of_folder, results_files, run_fold
 from benchmarks.reports.serving import LiveReport, ReportServer
 from benchmarks.runner.errors import BenchmarkError
 from lang_envs.report import ReportError, build_page
+from lang_envs.report.results import steps_file
 from poad_sb3.runs.run_folder import RunConfig, RunFolder
 
 Ask = Callable[..., tuple[int, bytes, http.client.HTTPMessage]]
@@ -192,6 +193,29 @@ def test_files_that_are_no_results_do_not_stop_the_report(folder: Path) -> None:
     (folder / "damaged.jsonl").rename(folder / "alone/damaged.jsonl")
     with pytest.raises(BenchmarkError, match=r"got none\. damaged.jsonl is left out\. Expected .* Fix: name another"):
         report_of_folder(folder / "alone")
+
+
+def test_damaged_steps_and_trainings_do_not_stop_the_report(folder: Path) -> None:
+    whole = report_of_folder(folder)
+    (training,) = run_folders(folder)
+    (copied := folder / "copied").mkdir()
+    (copied / "config.json").write_text("{")
+    (copied / "progress.csv").write_text("")
+    damaged = next(path for path in results_files(folder) if steps_file(path).exists())
+    with steps_file(damaged).open("a", encoding="utf-8") as file:
+        file.write("no step\n")
+    report = report_of_folder(folder)
+    assert {one.name for one in report.runs} < {one.name for one in whole.runs}
+    assert report.curves == whole.curves
+    assert [line.partition(". Expected")[0] for line in report.about if "left out" in line] == [
+        f"{damaged.relative_to(folder)} is left out",
+        "copied is left out",
+    ]
+    (copied / "config.json").unlink()
+    (training / "config.json").write_text("{")
+    report = report_of_folder(folder)
+    assert report.curves == []
+    assert any(line.startswith(f"{training.relative_to(folder)} is left out. ") for line in report.about)
 
 
 def test_a_folder_without_results_is_named(tmp_path: Path) -> None:
