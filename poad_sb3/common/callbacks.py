@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,10 @@ class WandbCallback(BaseCallback):
         if self._writer in self.logger.output_formats:  # not if the error came before it was there
             self.logger.output_formats.remove(self._writer)
         run, self._run = self._run, None
-        run.finish(**options)
+        try:
+            run.finish(**options)
+        except Exception as error:  # what was trained is worth more than its log
+            warnings.warn(f"Weights & Biases could not end its run: {error!r}.", stacklevel=2)
 
 
 class _WandbWriter(KVWriter):

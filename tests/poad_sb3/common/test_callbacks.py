@@ -245,6 +245,21 @@ def test_a_run_that_an_error_left_open_is_closed_as_failed(monkeypatch) -> None:
     assert (fake.finished, fake.exit_code) == (2, 0)
 
 
+def test_a_training_survives_a_log_that_cannot_end(monkeypatch) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+
+    def unreachable(exit_code: int = 0) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(fake, "_finish", unreachable)
+    model = make_agent(n_epochs=1)
+    model.set_logger(Logger(None, []))
+    with pytest.warns(UserWarning, match="could not end its run: ConnectionError"):
+        model.learn(N, callback=WandbCallback("lamps"))
+    assert model.num_timesteps == N
+
+
 def test_without_wandb_the_extra_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(MissingExtraError, match=r"extra 'wandb'.* Fix: pip install .*\[wandb\]"):
