@@ -35,7 +35,7 @@ from poad_sb3.common.callbacks import (
 )
 from poad_sb3.common.hyperparameters import known_arguments, require_effects
 from poad_sb3.common.save_util import read_header
-from poad_sb3.distributed import current_ranks
+from poad_sb3.distributed import current_ranks, end_ranks
 from poad_sb3.distributed.launch import LOST_RANK
 from poad_sb3.errors import LostRankError, NoEffectWarning, ObservationError
 from poad_sb3.memory.doctor import free_memory
@@ -354,6 +354,7 @@ def _learn(
         left = max(0, config.steps - model.num_timesteps)
         model.learn(left, callbacks, reset_num_timesteps=model.num_timesteps == 0, progress_bar=sys.stdout.isatty())
         model.save(folder.latest)
+        end_ranks()
     except KeyboardInterrupt:
         typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
