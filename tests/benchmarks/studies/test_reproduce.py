@@ -63,9 +63,9 @@ def test_parts_of_an_id_are_whole_words() -> None:
     with pytest.raises(StudyError, match="got 'multikey_'"):
         find_pieces("multikey_")
     with pytest.raises(
-        StudyError, match=r"Expected a result of warm-start that has runs: none yet; got 'warm-start/food"
+        StudyError, match=r"Expected a result of long-actions that has runs: none yet; got 'long-actions/food"
     ):
-        find_pieces("warm-start/food-preparation")
+        find_pieces("long-actions/food-preparation")
     assert find_pieces("first/curves/") == find_pieces("first/curves")
 
 
