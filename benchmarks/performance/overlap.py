@@ -72,7 +72,7 @@ VECTORS: dict[str, Callable[[int], VecEnv]] = {
     "at once, one part": lambda n_envs: make_pipelined_envs(environment, n_envs, 1),
     "two parts in turns": lambda n_envs: make_pipelined_envs(environment, n_envs, 2),
     "two parts, in two Ray actors": lambda n_envs: make_ray_envs(
-        environment, {}, n_envs, 2, 2, demand={"sandbox": 1.0, "CPU": 0.0}
+        environment, {}, n_envs, 2, 2, demand={"sandbox": 1.0}
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Self
@@ -45,7 +46,8 @@ class BC:
         seed: Seed of the order of the minibatches; that of the algorithm, or 0, if None.
 
     Raises:
-        ObservationError: If there are no steps, or the policy could never take a recorded action.
+        ObservationError: If there are no steps, a reward is not finite, or the policy could never take a recorded
+            action.
     """
 
     def __init__(
@@ -86,6 +88,11 @@ class BC:
                     f"Step {line['step']} of episode {line['episode']}, seed {line['seed']}, of {line['env']} cannot "
                     f"be cloned. {error}"
                 ) from error
+            if not math.isfinite(line["reward"]):
+                raise ObservationError(
+                    f"Expected finite rewards; got {line['reward']} in step {line['step']} of episode "
+                    f"{line['episode']}, seed {line['seed']}, of {line['env']}. Fix: leave the episode out."
+                )
             duration = float(line["moves"]) if smdp else 1.0
             yield _Transition(path, float(line["reward"]), duration, line is episode[-1])
 
@@ -109,7 +116,8 @@ class BC:
             for start in range(0, len(order), self.batch_size):
                 picks = order[start : start + self.batch_size]
                 total += self._policy_step([self._transitions[pick].path for pick in picks])
-            if on_epoch_end is not None and on_epoch_end(epoch, total / len(order)) is False:
+            goes_on = None if on_epoch_end is None else on_epoch_end(epoch, total / len(order))
+            if goes_on is not None and not goes_on:
                 break
         n_critic_epochs = n_epochs if n_critic_epochs is None else n_critic_epochs
         if self.policy.critic is not None and n_critic_epochs:

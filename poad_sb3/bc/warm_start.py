@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stable_baselines3.common.save_util import load_from_zip_file
 
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-from poad_sb3.common.save_util import read_header, read_policy_kwargs
+from poad_sb3.common.save_util import read_data, read_header
 from poad_sb3.errors import CheckpointError
 from poad_sb3.settings.model import DEFAULT_LORA, ModelSettings
 
@@ -18,7 +20,8 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
     """Load the adapter and the critic of a checkpoint of any method; the rest of the algorithm stays as it is.
 
     Optimisers, counters and generators are those of the algorithm. Where either of the two has no critic, only the
-    adapter is loaded.
+    adapter is loaded. So it is, with a warning, where the critic has learned other values than the algorithm needs:
+    NTPO discounts at each token, and values that POAD has learned are several times too large for it.
 
     Args:
         algorithm: Algorithm with the same base model, adapter and prompt.
@@ -29,8 +32,8 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
     """
     header = read_header(path)
     algorithm._check_fingerprint(header["base_fingerprint"])
-    policy = algorithm.policy
-    given = algorithm.policy_kwargs, read_policy_kwargs(path)
+    policy, data = algorithm.policy, read_data(path)
+    given = algorithm.policy_kwargs, data["policy_kwargs"]
     mine, theirs = map(_adapter, given)
     prompt = json.loads(json.dumps(policy.lm.prompter.template.to_dict()))
     _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
@@ -44,6 +47,13 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
     ):
         if have != wanted:
             raise CheckpointError(f"Expected {name} as in {path}, {wanted}; got {have}. Fix: train with the same.")
+    if has_critic and (difference := _difference_of_values(vars(algorithm), data)):
+        has_critic = False
+        warnings.warn(
+            f"Only the adapter of {path} is loaded: its critic has learned values with {difference}. "
+            f"Fix, for a critic: poad bc --algo {type(algorithm).__name__}, or BC(model, episodes).train(0, 5).",
+            stacklevel=2,
+        )
     if not has_critic:
         weights = {name: tensor for name, tensor in weights.items() if not _of_critic(name)}
         weights |= {name: tensor for name, tensor in own.items() if _of_critic(name)}
@@ -51,6 +61,24 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
         algorithm.set_parameters({**algorithm.get_parameters(), "policy": weights})
     except RuntimeError as error:
         raise CheckpointError(f"{path} does not fit. {error}") from error
+
+
+def _difference_of_values(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
+    """Return the first setting by which two algorithms value the same tokens differently; None if there is none.
+
+    A value of a whole action is that before its first token, which a critic of tokens knows too, if no token discounts.
+    """
+    for name in ("gamma", "smdp_discount"):
+        if mine[name] != theirs[name]:
+            return f"{name} {theirs[name]} instead of {mine[name]}"
+    levels = [one["credit_level"] for one in (mine, theirs)]
+    if levels == ["token", "action"]:
+        return "credit_level action instead of token"
+    discounts = [one["gamma"] if one["gamma_token"] is None else one["gamma_token"] for one in (mine, theirs)]
+    needed = discounts[0] if levels[0] == "token" else 1.0
+    if levels[1] == "token" and discounts[1] != needed:
+        return f"gamma_token {discounts[1]:g} instead of {needed:g}"
+    return None
 
 
 def _of_critic(name: str) -> bool:

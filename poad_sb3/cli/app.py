@@ -193,7 +193,7 @@ def bc(
             env_ids,
             files or (),
             out,
-            noise=oracle_noise or (0.3,),
+            noise=oracle_noise or (),
             n_episodes=n_episodes,
             n_epochs=n_epochs,
             n_critic_epochs=n_critic_epochs,

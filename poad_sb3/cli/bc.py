@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from lang_envs.files import write_text
+from lang_envs.report.results import read_results
 from lang_envs.report.statistics import wilson_interval
 from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_episodes
-from poad_sb3.cli.common import BAD, STOPPED, environments, fail, require_device
+from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, environments, fail, require_device
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.request import Request
 from poad_sb3.cli.train import make_algorithm
 from poad_sb3.runs.run_folder import RunFolder, session
 
-_PLAYED = 100
-"""Default number of oracle episodes in each environment; 0 with recorded episodes."""
+_PLAYED, _NOISE = 100, 0.3
+"""Default number of oracle episodes in each environment, 0 with recorded ones, and their share of random actions."""
 
 
 def clone(
@@ -40,7 +44,7 @@ def clone(
     eval_episodes: int,
     progress: ProgressLines,
 ) -> None:
-    """Clone episodes, save the algorithm, and show its success in each environment before and after.
+    """Clone episodes, save the algorithm, and show its scores in each environment before and after.
 
     Args:
         console: Console to print to.
@@ -48,7 +52,7 @@ def clone(
         env_ids: Ids of the environments of the episodes.
         files: Results files with recorded steps.
         out: Folder to create.
-        noise: Share of random actions of the oracle: one for all environments, or one for each.
+        noise: Share of random actions of the oracle: one for all environments, or one for each; empty for 0.3.
         n_episodes: Number of episodes of the oracle in each; None for 100, or for 0 with recorded episodes.
         n_epochs: Number of epochs of the policy.
         n_critic_epochs: Number of epochs of the critic; as many as `n_epochs` if None.
@@ -59,6 +63,12 @@ def clone(
     folder, began, seed = RunFolder(out), time.perf_counter(), request.seed or 0
     if folder.latest.exists() or folder.config_file.exists():
         fail(f"{out} holds a checkpoint or a run already. Fix: another --out.")
+    if len({*env_ids}) < len(env_ids):
+        fail(f"Expected each --env once; got {' '.join(env_ids)}. Fix: --n-episodes for more episodes.")
+    n_played = _PLAYED * (not files) if n_episodes is None else n_episodes
+    if noise and not n_played:
+        fail("Expected --oracle-noise with episodes of an oracle; got none. Fix: --n-episodes 100, or leave it out.")
+    noise = noise or (_NOISE,)
     if len(noise) not in (1, len(env_ids)):
         fail(f"Expected one --oracle-noise, or one for each of {len(env_ids)} --env; got {len(noise)}.")
     require_device(request.arguments.get("device", "auto"))
@@ -68,16 +78,16 @@ def clone(
     progress.phase = "loading the model"
     model = make_algorithm(config, envs, request.arguments.get("device", "auto"), request.arguments)
 
-    def evaluate(number: int) -> dict[str, int]:
-        """Return the successes of each environment in an evaluation; each number has its own episodes."""
-        arguments: dict[str, Any] = {"seed": seed, "first": number * eval_episodes, "env_kwargs": env_kwargs}
-        return {name: _successes(policy_episodes(model.policy, name, eval_episodes, **arguments)) for name in env_ids}
+    def evaluate(number: int) -> dict[str, _Score]:
+        """Return the scores of an evaluation in each environment; each number has its own episodes."""
+        arguments: dict[str, Any] = {"seed": seed, "first": first + number * eval_episodes, "env_kwargs": env_kwargs}
+        return {name: _score(policy_episodes(model.policy, name, eval_episodes, **arguments)) for name in env_ids}
 
     def after_epoch(epoch: int, loss: float) -> bool:
         progress.phase, said = f"epoch {epoch} of {n_epochs}", f"negative log-likelihood {loss:.4f}"
         rate = None
         if stop_at is not None:
-            found = evaluate(epoch)
+            found = {name: _successes(name, score) for name, score in evaluate(epoch).items()}
             rate = sum(found.values()) / (eval_episodes * len(found))
             said += "".join(f", {name} {count / eval_episodes:.2f}" for name, count in found.items())
         console.print(f"epoch {epoch}: {said}", markup=False, highlight=False, soft_wrap=True)
@@ -85,53 +95,82 @@ def clone(
         return stop_at is None or rate is None or rate < stop_at
 
     epochs: list[dict[str, float | None]] = []
-    try:
+    with _failures(folder), closing(envs):
         progress.phase = "playing and reading episodes"
-        n_played = _PLAYED * (not files) if n_episodes is None else n_episodes
         shares = dict(zip(env_ids, noise if len(noise) > 1 else [*noise] * len(env_ids), strict=True))
-        episodes = [one for file in files for one in _of(env_ids, file, console)]
+        episodes = [one for file in files for one in _of(env_ids, env_kwargs, file, console)]
+        first = 1 + max((one[0]["episode"] for one in episodes if one[0]["seed"] == seed), default=-1)
         for name, share in shares.items():
             episodes += oracle_episodes(name, n_played, noise=share, seed=seed, env_kwargs=env_kwargs)
         cloning = BC(model, episodes)
-        before = evaluate(0)
-        progress.phase = f"epoch 1 of {n_epochs}"
-        cloning.train(n_epochs, n_critic_epochs, after_epoch)
-        after = evaluate(n_epochs + 1)
-        model.save(folder.latest)
-    except BAD as error:
-        fail(str(error))
-    except FloatingPointError as error:
-        fail(str(error), STOPPED)
-    finally:
-        envs.close()
-    record = {
-        **session(sys.argv, 0),
-        "algorithm": config.algorithm,
-        "preset": config.preset,
-        "given": config.given,
-        "seed": seed,
-        "files": [str(file) for file in files],
-        "oracle": {"noise": shares, "episodes": n_played},
-        "episodes": len(episodes),
-        "steps": sum(map(len, episodes)),
-        "epochs": epochs,
-        "eval_episodes": eval_episodes,
-        "successes": {"before": before, "after": after},
-        "seconds": round(time.perf_counter() - began, 1),
-    }
-    write_text(folder.path / "bc.json", json.dumps(record, indent=2, default=str) + "\n")
+        with folder.held():
+            before = evaluate(0)
+            if stop_at is not None:
+                for name, score in before.items():
+                    _successes(name, score)
+            progress.phase = f"epoch 1 of {n_epochs}"
+            cloning.train(n_epochs, 0, after_epoch)
+            model.save(folder.latest)
+            progress.phase = "fitting the critic"
+            cloning.train(0, n_epochs if n_critic_epochs is None else n_critic_epochs)
+            model.save(folder.latest)
+            after = evaluate(n_epochs + 1)
+            record = {
+                **session(sys.argv, 0),
+                "algorithm": config.algorithm,
+                "preset": config.preset,
+                "given": config.given,
+                "seed": seed,
+                "files": {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
+                "oracle": {"noise": shares, "episodes": n_played} if n_played else None,
+                "episodes": len(episodes),
+                "steps": sum(map(len, episodes)),
+                "epochs": epochs,
+                "stop_at_success": stop_at,
+                "eval_episodes": eval_episodes,
+                "returns": {"before": _parts(before, "mean_return"), "after": _parts(after, "mean_return")},
+                "successes": {"before": _parts(before, "successes"), "after": _parts(after, "successes")},
+                "seconds": round(time.perf_counter() - began, 1),
+            }
+            write_text(folder.path / "bc.json", json.dumps(record, indent=2, default=str) + "\n")
     console.print(_table(before, after, eval_episodes))
     line = f"{folder.latest}: {record['steps']} steps of {len(episodes)} episodes, {len(epochs)} epochs"
     console.print(f"{line}, {record['seconds']:.0f} s", markup=False, highlight=False, soft_wrap=True)
 
 
-def _of(env_ids: Sequence[str], file: Path, console: Console) -> list[Episode]:
+@contextmanager
+def _failures(folder: RunFolder) -> Iterator[None]:
+    """End with one line at an error or Ctrl-C, with the state of the folder."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except FloatingPointError as error:
+        fail(f"{error} {_left_over(folder)}", STOPPED)
+    except BAD as error:
+        fail(f"{error} {_left_over(folder)}" if folder.latest.exists() else str(error))
+    except Exception as error:  # environments may raise anything
+        fail(f"The cloning stopped ({type(error).__name__}: {error}). {_left_over(folder)}", STOPPED)
+
+
+def _left_over(folder: RunFolder) -> str:
+    if folder.latest.exists():
+        return f"{folder.latest} holds the cloned policy, and may lack the critic."
+    return "Nothing was saved."
+
+
+def _of(env_ids: Sequence[str], env_kwargs: Mapping[str, Any], file: Path, console: Console) -> list[Episode]:
     """Return the episodes of a file that belong to some environments, without those with invalid actions."""
     episodes = recorded_episodes(file)
     kept = [one for one in episodes if one[0]["env"] in env_ids]
     if not kept:
         found = sorted({one[0]["env"] for one in episodes})
         raise ValueError(f"Expected episodes of {', '.join(env_ids)} in {file}; got {', '.join(found)}. Fix: --env.")
+    recorded = read_results(file, with_steps=False).header.get("env_settings") or {}
+    if recorded != json.loads(json.dumps(env_kwargs, default=str)):
+        line = f"{file}: recorded with the environment arguments {recorded}; got {dict(env_kwargs)} by --env-set"
+        typer.echo(f"poad: warning: {line}.", err=True)
     valid = [one for one in kept if not any(line.get("invalid", False) for line in one)]
     if len(valid) < len(kept):
         line = f"{file}: {len(kept) - len(valid)} of {len(kept)} episodes have invalid actions and are left out"
@@ -141,19 +180,38 @@ def _of(env_ids: Sequence[str], file: Path, console: Console) -> list[Episode]:
     return valid
 
 
-def _successes(episodes: Sequence[Episode]) -> int:
+class _Score(NamedTuple):
+    """Mean return of an evaluation, and its successes; None where the environment tells none."""
+
+    mean_return: float
+    successes: int | None
+
+
+def _score(episodes: Sequence[Episode]) -> _Score:
     found = [one[-1]["success"] for one in episodes]
-    if None in found:
+    returns = [sum(step["reward"] for step in one) for one in episodes]
+    return _Score(sum(returns) / len(returns), None if None in found else sum(found))
+
+
+def _parts(scores: Mapping[str, _Score], name: str) -> dict[str, Any]:
+    return {env_id: getattr(score, name) for env_id, score in scores.items()}
+
+
+def _successes(name: str, score: _Score) -> int:
+    if score.successes is None:
         raise ValueError(
-            f"Expected info['success'] of {episodes[0][0]['env']} at the end of an episode; got none, so its success "
-            "cannot be measured. Fix: poad_sb3.bc.BC from Python, which measures nothing."
+            f"Expected info['success'] of {name} at the end of an episode; got none. Fix: leave --stop-at-success out."
         )
-    return sum(found)
+    return score.successes
 
 
-def _table(before: Mapping[str, int], after: Mapping[str, int], n: int) -> Table:
-    table = Table("success of sampled actions", "before", "after", "95% interval", box=None)
-    for name, count in after.items():
-        low, high = wilson_interval(count, n)
-        table.add_row(name, f"{before[name] / n:.2f}", f"{count / n:.2f}", f"{low:.2f} to {high:.2f}")
+def _table(before: Mapping[str, _Score], after: Mapping[str, _Score], n: int) -> Table:
+    table = Table("sampled actions", "return before", "after", "success before", "after", "95% interval", box=None)
+    for name, score in after.items():
+        cells = [f"{before[name].mean_return:.3f}", f"{score.mean_return:.3f}"]
+        old, new = before[name].successes, score.successes
+        if old is not None and new is not None:
+            low, high = wilson_interval(new, n)
+            cells += [f"{old / n:.2f}", f"{new / n:.2f}", f"{low:.2f} to {high:.2f}"]
+        table.add_row(name, *cells)
     return table

@@ -21,7 +21,7 @@ from stable_baselines3.common.utils import get_device
 
 from lang_envs.errors import LangEnvsError
 from poad_sb3.bc import warm_start
-from poad_sb3.cli.common import BAD, STOPPED, algorithm, environments, fail, found, require_device
+from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, algorithm, environments, fail, found, require_device
 from poad_sb3.cli.memory import MemoryLine
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.report import write_run_report
@@ -35,7 +35,7 @@ from poad_sb3.common.callbacks import (
 )
 from poad_sb3.common.hyperparameters import known_arguments, require_effects
 from poad_sb3.common.save_util import read_header
-from poad_sb3.distributed import current_ranks
+from poad_sb3.distributed import current_ranks, end_ranks
 from poad_sb3.distributed.launch import LOST_RANK
 from poad_sb3.errors import LostRankError, NoEffectWarning, ObservationError
 from poad_sb3.memory.doctor import free_memory
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from poad_sb3.common.policies import LLMPolicy
     from poad_sb3.runs.run_folder import RunConfig, RunFolder
 
-_INTERRUPTED = 130
 _NO_RAY = "off"
 _LONGEST = 500
 """Maximum number of characters of an error that are shown; all of it is in `error.txt`."""
@@ -227,11 +226,16 @@ def _warm_start(config: RunConfig, model: LLMOnPolicyAlgorithm) -> None:
     if config.warm_start is None:
         return
     try:
-        warm_start(model, found(Path(config.warm_start))[0])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warm_start(model, found(Path(config.warm_start))[0])
     except LostRankError:
         raise
     except BAD as error:
         fail(str(error))
+    if current_ranks().is_first:
+        for one in caught:
+            typer.echo(f"poad: warning: {one.message}", err=True)
 
 
 def _load(
@@ -350,9 +354,10 @@ def _learn(
         left = max(0, config.steps - model.num_timesteps)
         model.learn(left, callbacks, reset_num_timesteps=model.num_timesteps == 0, progress_bar=sys.stdout.isatty())
         model.save(folder.latest)
+        end_ranks()
     except KeyboardInterrupt:
         typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
-        raise typer.Exit(_INTERRUPTED) from None
+        raise typer.Exit(INTERRUPTED) from None
     except LostRankError as error:
         current_ranks().wait_until_first_ends()
         fail(f"{error} {_left_over(folder)}", LOST_RANK)

@@ -468,7 +468,13 @@ class LanguageModelAlgorithm(BaseAlgorithm):
 
 
 def _prepare(ranks: Ranks, arguments: dict[str, Any]) -> None:
-    """Give all ranks one seed, and let rank 0 alone print and log."""
+    """Give all ranks one seed, and let rank 0 alone print and log; refuse one GPU for all."""
+    device = arguments.get("device", "auto")
+    if ":" in str(device):
+        raise ValueError(
+            f"Expected a device without an index for {ranks.size} ranks, each on the GPU of its LOCAL_RANK; "
+            f"got {str(device)!r}. Fix: device={str(device).partition(':')[0]!r}."
+        )
     if arguments.get("seed") is None:
         arguments["seed"] = ranks.on_rank_zero("seed", lambda: int(np.random.default_rng().integers(2**31)))
     if not ranks.is_first:

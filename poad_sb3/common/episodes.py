@@ -89,7 +89,8 @@ def oracle_episodes(
         env_kwargs: Arguments of `gym.make`.
 
     Raises:
-        ValueError: If `noise` is not a probability, or `n_episodes` is negative.
+        ValueError: If `noise` is not a probability, `n_episodes` is negative, or actions are not listed, so that a
+            random one would be no sentence.
     """
     if not 0 <= noise <= 1:
         raise ValueError(f"Expected noise to be a probability, 0 to 1; got {noise}.")
@@ -98,6 +99,11 @@ def oracle_episodes(
     oracle = oracle_agent()
 
     def choose(env: TextAction, question: Question, rng: Generator) -> str:
+        if noise and question.actions is None:
+            raise ValueError(
+                f"Expected noise of 0 in {env_id}, where any text is an action; got {noise:g}. "
+                "Fix: noise=0, in the shell --oracle-noise 0."
+            )
         is_random, chosen = rng.random() < noise, oracle(env, question.text, question.actions)
         is_listed = question.actions is None or chosen in question.actions
         return chosen if is_listed and not is_random else random_agent(rng)(env, question.text, question.actions)

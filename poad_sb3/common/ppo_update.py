@@ -249,7 +249,9 @@ def _policy_step(
     log.add(approx_kl=kl, entropy=float(entropy.mean()), decisions=float(len(old)))
     if settings.kl_coef:
         log.add(kl_to_base=float(base_kl.mean()))
-    if settings.target_kl is not None and not kl <= settings.target_kl:
+    # On GPUs the old scores of actions and episodes are sums without a fixed order, which may differ between ranks.
+    bound = settings.target_kl
+    if bound is not None and not policy.lm.ranks.on_rank_zero("the KL bound", lambda: kl <= bound):
         policy.optimizer.zero_grad()
         return False
     norm = optimizer_step(policy.optimizer, policy.adapter_parameters(), settings.max_grad_norm, "policy")

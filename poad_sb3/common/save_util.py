@@ -160,12 +160,18 @@ def _damaged(target: Target, member: str, how: str) -> CheckpointError:
 
 
 def read_policy_kwargs(target: Target) -> dict[str, Any]:
-    """Return the arguments of the policy in a checkpoint that `read_header` has verified; no weights are read."""
+    """Return the arguments of the policy in a checkpoint; see `read_data`."""
+    kept: dict[str, Any] = read_data(target)["policy_kwargs"]
+    return kept
+
+
+def read_data(target: Target) -> dict[str, Any]:
+    """Return the attributes of the algorithm in a checkpoint that `read_header` has verified; no weights are read."""
     file = open_path(target, "r", verbose=0, suffix="zip")
     try:
         with zipfile.ZipFile(file) as archive:
-            kept: dict[str, Any] = json_to_data(archive.read("data").decode())["policy_kwargs"]
-            return kept
+            data: dict[str, Any] = json_to_data(archive.read("data").decode())
+            return data
     finally:
         if isinstance(target, str | pathlib.Path):
             file.close()

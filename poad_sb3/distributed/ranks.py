@@ -13,7 +13,7 @@ import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -27,11 +27,11 @@ __all__ = ["Ranks", "current_ranks", "end_ranks", "start_ranks"]
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=2)
-"""Longest wait for a rank to reach an exchange; torch's own default is 30 minutes."""
+"""Longest wait for a sign of life, and for an exchange that all have reached; torch's own default is 30 minutes."""
 MEETING = timedelta(hours=1)
-"""Longest wait for all ranks to read the model: the disks of nodes differ."""
+"""Longest wait for a rank that lives: disks of nodes differ, and so do the lengths of texts that ranks write."""
 _BEAT = 5.0
-"""Seconds between two signs of life of rank 0."""
+"""Maximum number of seconds between two signs of life of a rank."""
 _PIECE = 4 << 20
 """Maximum size of a value in the store, in bytes: torch's refuses more than 8 MiB, and closes the connection."""
 
@@ -44,7 +44,7 @@ class Ranks:
         size: Number of processes, a power of two.
         store: Key-value store of all processes.
         group: Process group of all processes for data on the host.
-        timeout: Longest wait for a rank to reach an exchange.
+        timeout: Longest wait for a sign of life of a rank, and for an exchange that all have reached.
     """
 
     def __init__(
@@ -61,8 +61,9 @@ class Ranks:
         self._n_on_rank_zero = self._n_meetings = 0
         self._published: list[str] = []
         self._stop = threading.Event()
-        if rank == 0 and store is not None and size > 1:
-            self._beat(0)
+        self._beat_seconds = min(_BEAT, timeout.total_seconds() / 5)
+        if store is not None and size > 1:
+            self._beat()
             threading.Thread(target=self._live, daemon=True).start()
 
     @property
@@ -81,9 +82,8 @@ class Ranks:
         except RankError:
             raise
         except RuntimeError as error:
-            # Exchanges within a pass are torch's (`fsdp`). Gloo's errors have no class of their own.
-            if self.size > 1 and (isinstance(error, dist.DistError) or "gloo" in str(error)):
-                raise _waits_in_vain(self, error) from error
+            if self.size > 1 and _is_of_an_exchange(error):  # within a pass they are torch's (`fsdp`)
+                raise self._waits_in_vain(_line(error)) from error
             raise
         finally:
             self._is_data_parallel = before
@@ -122,7 +122,7 @@ class Ranks:
         if not self.is_data_parallel:
             return list(values)
         stacked = torch.stack([one.detach().to("cpu", torch.float32) for one in values])
-        with _explained(self):
+        with self._exchange():
             dist.all_reduce(stacked, group=self._group)
         return [one.to(like) for one, like in zip(stacked, values, strict=True)]
 
@@ -130,7 +130,7 @@ class Ranks:
         """All-gather a float32 tensor of each rank, all of one shape, in their order."""
         on_host = own.to("cpu")
         gathered = [torch.empty_like(on_host) for _ in range(self.size)]
-        with _explained(self):
+        with self._exchange():
             dist.all_gather(gathered, on_host, group=self._group)
         return [one.to(own.device) for one in gathered]
 
@@ -157,45 +157,56 @@ class Ranks:
 
     def _gather(self, own: T) -> list[T]:
         gathered: list[Any] = [None] * self.size
-        with _explained(self):
+        with self._exchange():
             dist.all_gather_object(gathered, own, group=self._group)
         self._forget()
         return gathered
 
-    def meet(self) -> None:
-        """Wait up to `MEETING` for all ranks, after work that may take each of them a different time.
+    @contextlib.contextmanager
+    def _exchange(self) -> Iterator[None]:
+        """Wait for all ranks, as long as they live, before an exchange; gloo's errors then get their cause.
 
-        Exchanges have a shorter time-out.
+        Gloo alone would count a rank as lost whose texts take longer than the others'.
+        """
+        lost = self._await(self._arrive(), range(self.size), MEETING)
+        if lost is not None:
+            raise self._waits_in_vain(f"no sign of life of rank {lost} within {self._timeout.total_seconds():g} s")
+        try:
+            yield
+        except RuntimeError as error:
+            if not _is_of_an_exchange(error):
+                raise
+            raise self._waits_in_vain(_line(error)) from error
+
+    def meet(self) -> None:
+        """Wait up to `MEETING` for all ranks, after work in which they may give no signs of life.
 
         Raises:
             LostRankError: If a rank does not arrive in that time.
         """
-        if self.size == 1 or self._rank_zero_only:
-            return
+        if self.size > 1 and not self._rank_zero_only:
+            self._await(self._arrive(), (), MEETING)
+
+    def _arrive(self) -> str:
+        """Note that this rank has arrived at the next meeting; return the key that the last one to arrive writes."""
         assert self._store is not None
         self._n_meetings += 1
-        keys = [f"meeting/{self._n_meetings}/{rank}" for rank in range(self.size)]
-        self._store.set(keys[self.rank], b"here")
-        end = time.monotonic() + MEETING.total_seconds()
-        while True:
-            try:
-                self._store.wait(keys, timedelta(seconds=_BEAT))  # signals are handled between two waits
-            except RuntimeError as error:
-                if "timeout" not in str(error).lower():
-                    raise _gone(error) from error
-                if time.monotonic() > end:
-                    raise LostRankError(
-                        f"Expected all {self.size} ranks within {MEETING}; rank {self.rank} waits in vain. {_RESUME}"
-                    ) from error
-            else:
-                return
+        count, left = (f"meeting/{number}" for number in (self._n_meetings, self._n_meetings - 1))
+        try:
+            if self._store.add(count, 1) == self.size:
+                for key in (left, f"{left}/all"):  # all have left the one before
+                    self._store.delete_key(key)
+                self._store.set(f"{count}/all", b"here")
+        except RuntimeError as error:
+            raise _gone(error) from error
+        return f"{count}/all"
 
     # ------------------------------------------------------------------ rank 0 alone
 
     def on_rank_zero(self, name: str, run: Callable[[], T]) -> T:
         """Run a function on rank 0 and broadcast its result, while the other ranks wait.
 
-        The work may take long: rank 0 gives a sign of life every few seconds. Meanwhile rank 0 works alone.
+        The work may take long: ranks give a sign of life every few seconds. Meanwhile rank 0 works alone.
 
         Args:
             name: Name of the work. Ranks that call for different work do not run the same program.
@@ -241,26 +252,11 @@ class Ranks:
         return first[4:] + b"".join(self._store.get(f"{key}/{number}") for number in range(n_others))
 
     def _await_rank_zero(self, name: str, key: str) -> Any:
-        assert self._store is not None
-        seen, since = b"", time.monotonic()
-        while True:
-            try:
-                self._store.wait([key], timedelta(seconds=_BEAT))
-                break
-            except RuntimeError as error:
-                if "timeout" not in str(error).lower():
-                    raise _gone(error) from error
-            try:
-                now = self._store.get("alive")
-            except RuntimeError as error:
-                raise _gone(error) from error
-            if now != seen:
-                seen, since = now, time.monotonic()
-            elif time.monotonic() - since > self._timeout.total_seconds():
-                seconds = round(self._timeout.total_seconds())
-                raise LostRankError(
-                    f"Expected a sign of life of rank 0 (in {name}) within {seconds} s; got none. {_RESUME}"
-                )
+        if self._await(key, (0,), timedelta.max) is not None:
+            seconds = round(self._timeout.total_seconds())
+            raise LostRankError(
+                f"Expected a sign of life of rank 0 (in {name}) within {seconds} s; got none. {_RESUME}"
+            )
         led, failure, result = pickle.loads(self._published_at(key))
         if led != name:
             raise RankError(
@@ -271,6 +267,44 @@ class Ranks:
             raise LostRankError(f"Rank 0 failed in {name}: {failure}")
         return result
 
+    def _await(self, key: str, ranks: Iterable[int], longest: timedelta) -> int | None:
+        """Wait for a key of the store.
+
+        Args:
+            key: Name of the key.
+            ranks: Ranks that must give signs of life meanwhile.
+            longest: Longest wait.
+
+        Returns:
+            Number of a rank that gave no sign of life for the time-out; None when the key is there.
+
+        Raises:
+            LostRankError: If the key is not there in time, or the store is gone.
+        """
+        assert self._store is not None
+        start = looked = time.monotonic()
+        signs = dict.fromkeys(ranks, (b"", start))
+        while True:
+            now = time.monotonic()
+            try:
+                if self._store.check([key]):  # its `wait` would write a warning at each time-out
+                    return None
+                if now - looked > self._beat_seconds:
+                    looked = now
+                    for rank, (before, since) in signs.items():
+                        sign = self._store.get(_sign(rank))
+                        if sign != before:
+                            signs[rank] = sign, now
+                        elif now - since > self._timeout.total_seconds():
+                            return rank
+            except RuntimeError as error:
+                raise _gone(error) from error
+            if now - start > longest.total_seconds():
+                raise LostRankError(
+                    f"Expected all {self.size} ranks within {longest}; rank {self.rank} waits in vain. {_RESUME}"
+                )
+            time.sleep(min(max((now - start) / 50, 2e-4), 0.1))  # adds at most a fiftieth to a wait
+
     def _forget(self) -> None:
         """Delete answers that all ranks have read: those before an exchange that all have reached."""
         if self.rank == 0 and self._store is not None:
@@ -278,29 +312,34 @@ class Ranks:
                 self._store.delete_key(key)
             self._published.clear()
 
-    def _beat(self, number: int) -> None:
+    def _beat(self) -> None:
         assert self._store is not None
-        self._store.set("alive", str(number))
+        if not self._stop.is_set():
+            self._store.set(_sign(self.rank), str(time.monotonic_ns()))
 
     def _live(self) -> None:
-        number = 0
         try:
-            while not self._stop.wait(_BEAT):
-                number += 1
-                self._beat(number)
+            while not self._stop.wait(self._beat_seconds):
+                self._beat()
         except RuntimeError:  # the store has ended, and the launcher with it: nobody waits for the result
-            if not self._stop.is_set():
+            if self.rank == 0 and not self._stop.is_set():
                 os.kill(os.getpid(), signal.SIGINT)
+
+    def _waits_in_vain(self, reason: str) -> LostRankError:
+        return LostRankError(
+            f"Expected all {self.size} ranks to reach an exchange; rank {self.rank} waits in vain ({reason}). {_RESUME}"
+        )
 
     def wait_until_first_ends(self) -> None:
         """Wait while rank 0 lives: a launcher ends it when another rank ends, before it has reported its error."""
         if self.is_first or self._store is None:
             return
+        self.end()  # rank 0 may wait for this one
         seen = b""
         with contextlib.suppress(RuntimeError):  # the store ends with the run
-            while (now := self._store.get("alive")) != seen:
+            while (now := self._store.get(_sign(0))) != seen:
                 seen = now
-                time.sleep(2 * _BEAT)
+                time.sleep(2 * self._beat_seconds)
 
     def end(self) -> None:
         """Stop the signs of life."""
@@ -323,7 +362,8 @@ def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
 
     Args:
         n_procs: Number of processes, a power of two. Launchers may start fewer without an error.
-        timeout: Longest wait for a rank to reach an exchange.
+        timeout: Longest wait for a sign of life of a rank, and for an exchange that all have reached. The first meeting
+            may take an hour: ranks of several nodes do not start at once.
 
     Raises:
         RankError: If the launcher started another number, or it is no power of two.
@@ -356,14 +396,20 @@ def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
             )
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
+    found = None
     try:
-        store, rank, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
+        store, rank, _ = next(dist.rendezvous("env://", timeout=MEETING))  # type: ignore[attr-defined]
+        found = Ranks(rank, n_procs, dist.PrefixStore("ranks", store), None, timeout)  # type: ignore[attr-defined]
+        found.meet()
         store.set_timeout(timeout)
         group = dist.PrefixStore("group", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, timeout=timeout, store=group, rank=rank, world_size=n_procs)
+        found._group = dist.group.WORLD
     except (RuntimeError, ValueError) as error:
+        if found is not None:
+            found.end()
         raise RankError(f"Expected to meet {n_procs} ranks; they did not ({_line(error)}).") from error
-    _current = Ranks(rank, n_procs, dist.PrefixStore("ranks", store), dist.group.WORLD, timeout)  # type: ignore[attr-defined]
+    _current = found
     return _current
 
 
@@ -378,20 +424,14 @@ def end_ranks() -> None:
     _current = Ranks()
 
 
-@contextlib.contextmanager
-def _explained(ranks: Ranks) -> Iterator[None]:
-    """Add to an error of an exchange that another rank is the cause; gloo's own names no rank."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise _waits_in_vain(ranks, error) from error
+def _sign(rank: int) -> str:
+    """Return the key of the signs of life of a rank."""
+    return f"alive/{rank}"
 
 
-def _waits_in_vain(ranks: Ranks, error: Exception) -> LostRankError:
-    return LostRankError(
-        f"Expected all {ranks.size} ranks to reach an exchange; rank {ranks.rank} waits in vain ({_line(error)}). "
-        f"{_RESUME}"
-    )
+def _is_of_an_exchange(error: RuntimeError) -> bool:
+    """Return whether an error of torch is one of an exchange; gloo's have no class of their own."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def _gone(error: Exception) -> LostRankError:

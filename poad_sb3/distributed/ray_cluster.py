@@ -124,22 +124,24 @@ def _join(address: str) -> None:
     except Exception as error:  # ConnectionError, ValueError, and errors of gRPC and of authentication
         raise WorkerError(
             f"Expected a Ray cluster at {address!r}; got {type(error).__name__}: {first_line(error)}. "
-            "Fix: start one with ray start; if it asks for a token, copy its ~/.ray/auth_token to this machine and set "
+            "Fix: start one with ray start; to join one of other machines, run ray start --address=... --num-cpus=0 on "
+            "this machine first; if it asks for a token, copy its ~/.ray/auth_token to this machine and set "
             "RAY_AUTH_MODE=token; or --ray local."
         ) from error
 
 
 def _start() -> None:
     remove_leftovers(_PREFIX)
+    if "ray" in sys.modules and not RayConnection._token and os.environ.get(_LOOPBACK) != "0":
+        _log.warning("Ray was imported before and listens on all interfaces. Fix: set %s=0 first.", _LOOPBACK)
     folder = _make_folder()
     token = folder / "token"
     token.touch(mode=0o600)
     RayConnection._token = RayConnection._token or secrets.token_hex(32)
     token.write_text(RayConnection._token, encoding="ascii")
-    if "ray" in sys.modules and os.environ.get(_LOOPBACK) != "0":
-        _log.warning("Ray was imported before and listens on all interfaces. Fix: set %s=0 first.", _LOOPBACK)
-    RayConnection._before = {name: os.environ.get(name) for name in ("RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE")}
-    os.environ |= {_LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_TOKEN_PATH": str(token)}
+    own = {_LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_TOKEN_PATH": str(token)}
+    RayConnection._before = {name: os.environ.get(name) for name in (*own, "RAY_AUTH_MODE")}
+    os.environ |= own
     import ray
 
     RayConnection._folder = folder

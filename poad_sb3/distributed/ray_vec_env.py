@@ -88,7 +88,7 @@ def make_ray_envs(
     try:
         if demand is None:
             # Cores that make the steps are taken, not those that wait for them.
-            demand = {"sandbox": 1.0, "CPU": 0.0} if _steps_elsewhere(env) else {"CPU": 1.0}
+            demand = {"sandbox": 1.0} if _steps_elsewhere(env) else {"CPU": 1.0}
         n_room = room(demand)
         n_actors = max(1, min(n_envs, n_room)) if n_actors is None else n_actors
         _check_numbers(n_envs, n_actors, n_parts)
@@ -208,17 +208,19 @@ class _Part(VecEnv):
 
 @dataclass
 class _Call:
-    """Operations of an actor that are not answered yet.
+    """Operations of an actor; kept until all actors have answered, so that an interrupted wait may be repeated.
 
     Attributes:
         operations: Pairs of a place in the actor and the operation of the environment there.
         packed: Same pairs, pickled.
         answer: Reference to the answer; None until a request for it is sent.
+        found: Results by the number of the environment; None until they are there.
     """
 
     operations: list[tuple[int, Operation]]
     packed: bytes
     answer: Any = None
+    found: dict[int, Any] | None = None
 
 
 @dataclass
@@ -232,7 +234,7 @@ class _Actor:
         handle: Handle of the actor in Ray.
         starting: Reference to the description of the actor.
         about: Process and machine, for messages.
-        calls: Calls without an answer, in their order; by the first environment of their part, or `_NOW`.
+        calls: Calls not answered by all actors, in their order; by the first environment of their part, or `_NOW`.
         n_losses: Number of losses since its last answer.
     """
 
@@ -331,48 +333,43 @@ class _Actors:
 
     def _answers(self, key: int) -> dict[int, Any]:
         """Wait for the answers of all actors; the first error is raised when none of them is at work for this call."""
-        found: dict[int, Any] = {}
         failed: Exception | None = None
         asked = [actor for actor in self._all if key in actor.calls]
         for actor in asked:  # those that are not waited for first shall not idle
             self._ask(actor, actor.calls[key])
         for actor in asked:
             try:
-                found |= self._answer(actor, key)
+                self._answer(actor, actor.calls[key])
             except WorkerError:
                 raise
             except Exception as error:
                 failed = failed or error
+        calls = [actor.calls.pop(key) for actor in asked]
         if failed is not None:
             raise failed
-        return found
+        return {place: value for call in calls for place, value in (call.found or {}).items()}
 
     def _ask(self, actor: _Actor, call: _Call) -> None:
         if call.answer is None:
             call.answer = actor.handle.run.remote(call.packed)
 
-    def _answer(self, actor: _Actor, key: int) -> dict[int, Any]:
+    def _answer(self, actor: _Actor, call: _Call) -> None:
         """Wait for an actor's answer to a call; a lost actor is restored and asked again."""
         import ray
 
-        call = actor.calls[key]
-        while True:
+        while call.found is None:
             self._ask(actor, call)
             try:
-                packed = get(call.answer, self._step_seconds)
-                break
+                answers = pickle.loads(get(call.answer, self._step_seconds))
             except ray.exceptions.RayError as error:
                 self._rebuild(actor, error)
-            except Exception:  # raised by an environment
-                del actor.calls[key]
-                raise
-        del actor.calls[key]
-        actor.n_losses = 0
-        found = {}
-        for (place, operation), (value, state) in zip(call.operations, pickle.loads(packed), strict=True):
-            actor.histories[place].note(operation, value, state)
-            found[actor.span[place]] = value
-        return found
+                continue
+            actor.n_losses = 0
+            for (place, operation), (value, state) in zip(call.operations, answers, strict=True):
+                actor.histories[place].note(operation, value, state)
+            call.found = {
+                actor.span[place]: value for (place, _), (value, _) in zip(call.operations, answers, strict=True)
+            }
 
     # ------------------------------------------------------------------ life of an actor
 
@@ -426,9 +423,13 @@ class _Actors:
                 break
             except ray.exceptions.RayError as again:
                 error = again
+            except BaseException:  # its environments are not those that were lost: the next call shall find no actor
+                ray.kill(actor.handle, no_restart=True)
+                raise
         _log.warning("Actor %d was made again: %s.", actor.number, actor.about)
         for call in actor.calls.values():
-            self._send(actor, call)
+            if call.found is None:
+                self._send(actor, call)
 
     def _note_loss(self, actor: _Actor, error: Exception) -> None:
         """Kill a lost actor; raise `WorkerError` if it was lost too often, or there is no room for it."""

@@ -61,6 +61,11 @@ class FreeDistribution(ActionDistribution):
                 f"Expected top_k=0 and top_p=1, with which every text has a probability; got {sampling.top_k} and "
                 f"{sampling.top_p}. Fix: leave them out here, and give them to the training that follows."
             )
+        if ends := [end for end in sampling.stop if end in text]:
+            raise ObservationError(
+                f"Expected actions without the stop text {ends[0]!r}, where sampling ends; got {text[:60]!r}. "
+                "Fix: leave stop out here, or the texts after it."
+            )
         if len(tokens) > sampling.max_new_tokens:
             raise ObservationError(
                 f"Expected actions of at most max_new_tokens={sampling.max_new_tokens} tokens; got one of "

@@ -157,10 +157,13 @@ class _Pool:
             try:
                 self._check(number, get(answer, _SECONDS))
             except ray.exceptions.RayError as error:
-                raise WorkerError(
-                    f"Expected replica {number} to start within {_SECONDS:g} s; {cause_of_loss(error)} (free in the "
-                    f"cluster: {free_amounts(self.demand)}). Fix: fewer generation_replicas or --n-actors."
-                ) from error
+                raise self._no_start(number, error) from error
+
+    def _no_start(self, number: int, error: Exception) -> WorkerError:
+        return WorkerError(
+            f"Expected replica {number} to start within {_SECONDS:g} s; {cause_of_loss(error)} (free in the "
+            f"cluster: {free_amounts(self.demand)}). Fix: fewer generation_replicas or --n-actors."
+        )
 
     def load(self, name: str, content: bytes) -> None:
         """Send the weights of an adapter to all replicas."""
@@ -222,7 +225,10 @@ class _Pool:
             check_room(self.n_replicas, room(self.demand), self.demand, "replicas", "generation_replicas")
             try:
                 handle = self.handles[number] = launch_actor(ModelReplica, self.demand)
-                self._check(number, get(self._make(handle), _SECONDS))
+                try:
+                    self._check(number, get(self._make(handle), _SECONDS))
+                except ray.exceptions.GetTimeoutError as late:  # no loss: it may have found no room
+                    raise self._no_start(number, late) from late
                 get(handle.load.remote(self.name, self.content), _SECONDS)
                 return
             except ray.exceptions.RayError as again:

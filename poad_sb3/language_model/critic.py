@@ -86,7 +86,7 @@ class ReturnScale(nn.Module):
     """Running mean and deviation of returns, in whose units a critic may learn (PopArt, arXiv 1602.07714).
 
     Values are `deviation * (output + shift) + mean`. Whoever renews the statistics rescales the last layer by
-    `renew`'s factor; `shift` is renewed with them, so that no value changes but at the first renewal.
+    `renew`'s factor; `shift` is renewed with them, so that no value changes but at the first renewal of outputs of 0.
     """
 
     mean: Tensor
@@ -100,8 +100,13 @@ class ReturnScale(nn.Module):
             self.register_buffer(name, torch.tensor(start))
 
     @torch.no_grad()
-    def renew(self, returns: Tensor) -> Tensor:
-        """Update the statistics with returns `[n]`; return the factor for the last layer's weights."""
+    def renew(self, returns: Tensor, *, has_outputs: bool = True) -> Tensor:
+        """Update the statistics; return the factor for the last layer's weights.
+
+        Args:
+            returns: Returns `[n]`.
+            has_outputs: Whether some output is not 0. Before that every output stays 0, and stands for the mean.
+        """
         total = self.count + len(returns)
         delta = returns.mean() - self.mean
         known = self.deviation.square() * self.count
@@ -109,7 +114,7 @@ class ReturnScale(nn.Module):
         mean = self.mean + delta * len(returns) / total
         deviation = ((known + spread) / total).sqrt().clamp(min=_MIN_DEVIATION)
         factor = self.deviation / deviation
-        if self.count > 0:  # at first every output is 0, and stays 0: it stands for the mean
+        if self.count > 0 or has_outputs:
             self.shift.copy_((self.shift * self.deviation + self.mean - mean) / deviation)
         for old, new in ((self.mean, mean), (self.deviation, deviation), (self.count, total)):
             old.copy_(new)
@@ -161,10 +166,13 @@ class TokenCritic(nn.Module):
 
     @torch.no_grad()
     def observe_returns(self, returns: Tensor) -> None:
-        """Learn in units of these returns `[n]` and those before; no value changes but at the first time."""
+        """Learn in units of these returns `[n]` and those before.
+
+        No value changes, but at the first time those of a critic that has learned nothing: to the mean return.
+        """
         last = self.mlp[-2]
         assert isinstance(last, nn.Linear)
-        last.weight.mul_(self.scale.renew(returns))
+        last.weight.mul_(self.scale.renew(returns, has_outputs=bool(last.weight.any())))
 
     def forward(self, features: Tensor) -> Tensor:
         """Compute the values `[n]` of features `[n, width]`."""

@@ -10,6 +10,7 @@ In a training, only the package `poad_sb3.language_model` calls transformers and
 from __future__ import annotations
 
 import copy
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -143,11 +144,23 @@ class LanguageModel(nn.Module):
         """Divide the weights among the ranks, for the device that passes run on; see `ModelSettings.fsdp`.
 
         Raises:
-            ModelError: If there is one rank only, or the model has no list of layers.
+            ModelError: If there is one rank only, ranks would share a GPU, the weights are quantised, or the model has
+                no list of layers.
         """
         if self.ranks.size == 1:
             raise ModelError(
                 "Expected several ranks for fsdp=True; got one. Fix: poad train --n-procs, or leave fsdp out."
+            )
+        if is_quantized(self.base):
+            raise ModelError(
+                f"Expected weights that are not quantised for fsdp=True, since packed ones cannot be sharded; got "
+                f"{self.source.name!r}. Fix: a base in float32 or bfloat16, or leave fsdp out."
+            )
+        n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+        if torch.device(device).type == "cuda" and n_here > n_gpus:
+            raise ModelError(
+                f"Expected a GPU for each rank with fsdp=True; got {n_gpus} for {n_here} ranks of this machine. "
+                f"Fix: --n-procs {n_gpus}, or leave fsdp out."
             )
         models = [self.base] if self.ref_model is None else [self.base, self.ref_model]
         layers = [layer for model in models for layer in getattr(decoder_of(model), "layers", ())]
@@ -376,9 +389,10 @@ class LanguageModel(nn.Module):
 
         def run(chunk: list[int]) -> Sequence[Tensor]:
             hidden = self.hidden_states([rows[index] for index in chunk], reference=reference).float()
-            return torch.split(
-                hidden.to("cpu") if self.ranks.is_data_parallel else hidden, [len(rows[at].reads) for at in chunk]
-            )
+            if not self.ranks.is_data_parallel:
+                return torch.split(hidden, [len(rows[at].reads) for at in chunk])
+            # A part that is pickled takes along the whole tensor that it is a view of.
+            return [one.clone() for one in hidden.cpu().split([len(rows[at].reads) for at in chunk])]
 
         return [features.to(self.base.device) for features in self.data_parallel(rows, run)]
 

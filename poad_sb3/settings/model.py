@@ -33,7 +33,11 @@ class Check(StrEnum):
 
 @dataclass(frozen=True)
 class ModelSettings(Settings):
-    """The language model, its trained part and its prompts: `policy_kwargs` of the algorithms."""
+    """The language model, its trained part and its prompts: `policy_kwargs` of the algorithms.
+
+    Raises:
+        ValueError: If a value is out of range, or for `fsdp` with `quantization`.
+    """
 
     model: str | Callable[[], Any] = setting(
         "pocket",
@@ -93,3 +97,11 @@ class ModelSettings(Settings):
         Choice(words=tuple(Check)),
         "response to an architecture whose update does not reproduce its own sampling: error or warn",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.fsdp and self.quantization is not None:
+            raise ValueError(
+                f"Expected fsdp=True without quantization, whose packed weights cannot be sharded; got "
+                f"{self.quantization!r}. Fix: leave one of them out."
+            )

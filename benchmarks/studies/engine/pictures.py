@@ -48,7 +48,7 @@ def _curves_panel(axes: Axes, one: Findings, names: Sequence[str]) -> None:
     lines = {} if one.facts is None else {name: one.facts[name] for name in ("oracle", "random")}
     begins = {float(curve.values[0]) for curve in curves.values()}
     if len(begins) == 1:  # methods with policies of their own begin at levels of their own
-        lines["untrained"] = begins.pop()
+        lines["untrained" if one.comparison.task.cloning is None else "base"] = begins.pop()
     draw_curves(axes, curves, references=lines, names=names)
     seeds = [len(curve.by_seed) for curve in curves.values()]
     most = f"{max(seeds)} seed{'' if max(seeds) == 1 else 's'}"
@@ -68,7 +68,7 @@ def _legend(figure: Figure, grid: NDArray[Any]) -> None:
     for axes in grid.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             known.setdefault(label.rpartition(" (")[0], handle)
-    lines = ("oracle", "random", "untrained")
+    lines = ("oracle", "random", "untrained", "base")
     names = [name for name in known if name not in lines] + [name for name in lines if name in known]
     ncols = max(1, int(72 * figure.get_figwidth() / (_LETTER * max(map(len, names)) + _HANDLE)))
     figure.legend([known[name] for name in names], names, loc="outside lower center", ncols=ncols)

@@ -21,13 +21,14 @@ from poad_sb3 import (
     NTPO,
     POAD,
     TWOSOME,
+    BiLevelPPO,
     CheckpointError,
     LLMPolicy,
     ObservationError,
     TurnPPO,
 )
 from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_episodes, warm_start
-from poad_sb3.cli.bc import _successes
+from poad_sb3.cli.bc import _score, _successes
 from poad_sb3.common.episode_lines import reset_seed_of
 from poad_sb3.common.episodes import questions_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
@@ -225,13 +226,13 @@ def test_methods_without_a_critic_train_the_policy_alone() -> None:
 
 
 @pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("kind", [POAD, NTPO, TurnPPO, TWOSOME, GRPO])
+@pytest.mark.parametrize("kind", [POAD, BiLevelPPO, TurnPPO, TWOSOME, GRPO])
 def test_a_warm_start_has_the_log_probabilities_of_the_base(
     kind: type[LLMOnPolicyAlgorithm], base: tuple[POAD, Path], demonstrations: list[Episode]
 ) -> None:
     cloned, path = base
     arguments = {"action_sampling": "trie"} if kind is TWOSOME else {}
-    model = keys(kind, seed=5, **arguments)
+    model = keys(kind, seed=5, gamma=cloned.gamma, **arguments)
     fresh = [rng.bit_generator.state for rng in (model._shuffle_rng, model.policy.predict_rng)]
     warm_start(model, path)
     assert torch.equal(log_probs(model, demonstrations), log_probs(cloned, demonstrations))
@@ -242,6 +243,41 @@ def test_a_warm_start_has_the_log_probabilities_of_the_base(
     assert not any(state["state"] for name, state in model.get_parameters().items() if name != "policy")
     model.learn(16)
     assert model.num_timesteps >= 16
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "difference"),
+    [
+        (NTPO, {}, r"gamma_token 1 instead of 0\.95"),
+        (POAD, {"gamma": 0.9}, r"gamma 0\.95 instead of 0\.9"),
+        (POAD, {"smdp_discount": True}, "smdp_discount False instead of True"),
+    ],
+)
+def test_a_critic_of_other_values_is_not_loaded(
+    kind: type[LLMOnPolicyAlgorithm],
+    arguments: dict[str, Any],
+    difference: str,
+    base: tuple[POAD, Path],
+    demonstrations: list[Episode],
+) -> None:
+    cloned, path = base
+    model = keys(kind, seed=5, **arguments)
+    before = copy.deepcopy(model.policy.critic.state_dict())
+    with pytest.warns(
+        UserWarning, match=rf"Only the adapter of .* with {difference}\. .*poad bc --algo {kind.__name__}"
+    ):
+        warm_start(model, path)
+    assert torch.equal(log_probs(model, demonstrations), log_probs(cloned, demonstrations))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.policy.critic.state_dict().items())
+
+
+def test_values_of_whole_actions_are_none_of_tokens(demonstrations: list[Episode], tmp_path: Path) -> None:
+    keys(TurnPPO, gamma=0.95).save(tmp_path / "turn.zip")
+    with pytest.warns(UserWarning, match="credit_level action instead of token"):
+        warm_start(keys(POAD), tmp_path / "turn.zip")
+    keys(NTPO).save(tmp_path / "ntpo.zip")
+    with pytest.warns(UserWarning, match=r"gamma_token 0\.95 instead of 1"):
+        warm_start(keys(TurnPPO, gamma=0.95), tmp_path / "ntpo.zip")
 
 
 def test_a_critic_of_another_trunk_is_refused(base: tuple[POAD, Path]) -> None:
@@ -453,8 +489,18 @@ def test_a_share_is_a_probability() -> None:
 
 
 def test_an_environment_that_tells_no_success_has_no_rate() -> None:
-    with pytest.raises(ValueError, match=r"Expected info\['success'\] of Lamp-v0 .* Fix: poad_sb3\.bc\.BC from Python"):
-        _successes([[{"env": "Lamp-v0", "success": True}], [{"env": "Lamp-v0", "success": None}]])
+    key = {"env": "Lamp-v0", "reward": 0.5}
+    score = _score([[{**key, "success": False}, {**key, "success": True}], [{**key, "success": None}]])
+    assert score == (0.75, None)
+    with pytest.raises(ValueError, match=r"Expected info\['success'\] of Lamp-v0 .* Fix: leave --stop-at-success out"):
+        _successes("Lamp-v0", score)
+
+
+def test_a_random_text_is_no_demonstration() -> None:
+    with pytest.raises(
+        ValueError, match=r"Expected noise of 0 in DataSciCoding-generated-v0, where any text is an action"
+    ):
+        oracle_episodes("DataSciCoding-generated-v0", 1, noise=0.5)
 
 
 # ------------------------------------------------------------------ command line
@@ -536,8 +582,55 @@ def test_a_success_that_is_reached_ends_the_epochs(run: Run) -> None:
         ("--episodes", "missing.jsonl"),
         ("--n-episodes", "0"),
         ("--set", "nonsense=1"),
+        ("--env", KEYS),
+        ("--n-episodes", "0", "--oracle-noise", "0.1"),
     ],
 )
 def test_wrong_options_are_refused_before_the_folder_is_made(run: Run, options: tuple[str, ...]) -> None:
     run("bc", "--env", KEYS, "--n-epochs", "1", "--eval-episodes", "1", "--out", "base", *SMALL, *options, code=1)
     assert not Path("base").exists()
+
+
+def test_a_file_is_not_replaced(run: Run) -> None:
+    Path("base").write_text("mine")
+    said = run("bc", "--env", KEYS, "--n-episodes", "1", "--out", "base", *SHORT, code=1)
+    assert "base cannot be written" in said
+    assert "epoch" not in said
+    assert Path("base").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "match"),
+    [(KeyboardInterrupt(), 130, "interrupted"), (RuntimeError("torn"), 3, "The cloning stopped (RuntimeError: torn)")],
+)
+def test_a_cloned_policy_outlives_the_fit_of_its_critic(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, match: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(BC, "_fit_critic", fail)
+    said = run("bc", "--env", KEYS, "--n-episodes", "4", "--out", "base", *SHORT, code=code)
+    assert match in said
+    assert "holds the cloned policy, and may lack the critic" in said
+    assert POAD.load("base/latest.zip").num_timesteps == 0
+
+
+def test_evaluations_have_other_episodes_than_the_recording(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[int] = []
+
+    def play(policy: Any, env_id: str, n_episodes: int, *, first: int, **arguments: Any) -> list[Episode]:
+        played.extend(range(first, first + n_episodes))
+        return policy_episodes(policy, env_id, n_episodes, first=first, **arguments)
+
+    train = ("train", KEYS, "--steps", "16", "--set", "n_steps=16", "--record-episodes", "5", "--out", "rl", *SMALL)
+    run(*train)
+    recorded = {line["episode"] for line in read_results(Path("rl/episodes.jsonl")).episodes}
+    monkeypatch.setattr("poad_sb3.cli.bc.policy_episodes", play)
+    said = run(
+        "bc", "--env", KEYS, "--env-set", "horizon=4", "--episodes", "rl/episodes.jsonl", "--out", "base", *SHORT
+    )
+    assert recorded
+    assert len({*played}) == len(played) == 6
+    assert not recorded & {*played}
+    assert "warning: rl/episodes.jsonl: recorded with the environment arguments {}; got {'horizon': 4}" in said

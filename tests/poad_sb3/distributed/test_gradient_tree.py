@@ -21,7 +21,7 @@ class SimulatedRank(Ranks):
         self.branches = branches
 
     @property
-    def divides(self) -> bool:
+    def is_data_parallel(self) -> bool:
         return self.size > 1
 
     def gather_tensors(self, own: Tensor) -> list[Tensor]:
@@ -52,6 +52,7 @@ def total(n_parts: int, size: int, given: list[list[Tensor]]) -> list[Tensor | N
                     sum((p * g / 2).sum() for p, g in zip(parameters, gradient, strict=True)).backward()  # type: ignore[union-attr]
         tree.finish()
         found = [parameter.grad for parameter in parameters]
+    assert len(branches) == (size if size > 1 else 0), "each of several ranks was asked for its branch"
     return found
 
 
