@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
     default = float(config.getini("timeout"))
-    items.sort(key=lambda item: -max(default, *getattr(item.get_closest_marker("timeout"), "args", [default])))
+    items.sort(key=lambda item: -max([default, *getattr(item.get_closest_marker("timeout"), "args", ())]))
     n_rows: Counter[str] = Counter()
     for item in items:
         env_id = item.callspec.params.get("env_id") if hasattr(item, "callspec") else None
