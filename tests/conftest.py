@@ -38,7 +38,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as `matrix`: ids beyond the first of a family, and rows of a product beyond those of `matrix_after(n)`.
 
-    Ids with another table of one class are left out where a test is marked `one_table`.
+    Ids with another table of one class are left out where a test is marked `one_table`. Tests whose timeout is longer
+    than the default come first: one that a worker starts last runs on alone.
     """
     from walk import FAMILY_IDS, IDS, SLOW_CHECKS, TABLE_CHECKS, TABLE_IDS
 
@@ -53,6 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if repeats(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in set(left_out)]
+    default = float(config.getini("timeout"))
+    items.sort(key=lambda item: -max([default, *getattr(item.get_closest_marker("timeout"), "args", ())]))
     n_rows: Counter[str] = Counter()
     for item in items:
         env_id = item.callspec.params.get("env_id") if hasattr(item, "callspec") else None

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from lang_envs.cli.common import console
-from poad_sb3.cli.common import fail, require_llm
+from poad_sb3.cli.common import fail, is_rank, require_llm
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.presets import ALGORITHMS
 
@@ -104,11 +104,9 @@ def train(
         fail("Expected --dry-run beside --json; got a training, which prints no JSON. Fix: leave --json out.")
     is_shown = not dry_run and (n_procs == 1 or os.environ.get("RANK") == "0")
     with ProgressLines() if is_shown else nullcontext(ProgressLines()) as progress:
-        require_llm()
-        from poad_sb3.cli.dry_run import dry_run as show_only
-        from poad_sb3.cli.ranks import is_rank, join_ranks, launch_ranks
+        is_launcher = n_procs > 1 and not dry_run and not is_rank()
+        require_llm(["torch", "stable_baselines3"]) if is_launcher else require_llm()
         from poad_sb3.cli.request import Request
-        from poad_sb3.cli.train import train_run
 
         request = Request.parse(
             env_id=env_id,
@@ -127,10 +125,17 @@ def train(
             env_settings=env_settings or (),
         )
         if dry_run:
+            from poad_sb3.cli.dry_run import dry_run as show_only
+
             show_only(console(), request, out, resume=resume, as_json=as_json, n_procs=n_procs)
-        elif n_procs > 1 and not is_rank():
+        elif is_launcher:
+            from poad_sb3.cli.ranks import launch_ranks
+
             launch_ranks(n_procs, request, out, resume=resume)
         else:
+            from poad_sb3.cli.ranks import join_ranks
+            from poad_sb3.cli.train import train_run
+
             join_ranks(n_procs)
             train_run(console(), request, out, resume=resume, progress=progress, wandb_project=wandb)
 

@@ -43,16 +43,26 @@ def fail(message: str, code: int = REFUSED) -> NoReturn:
     raise typer.Exit(code)
 
 
-def algorithm(name: str) -> type[LLMOnPolicyAlgorithm]:
-    """Return the class that goes by a name; case does not matter."""
+def is_rank() -> bool:
+    """Return whether this process was started as one of several, by `launch_ranks` or torchrun."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def algorithm_name(name: str) -> str:
+    """Return the name of an algorithm as its class has it; case does not matter. Imports no algorithm."""
     matching = [known for known in ALGORITHMS if known.lower() == name.lower()]
     if name.upper() == _FROM_PYTHON:
         fail("Expected an algorithm that poad trains; BADQ is trained from Python: poad_sb3.BADQ(...).learn(steps).")
     if not matching:
         fail(f"There is no algorithm {name!r}. {nearest(name.upper(), ALGORITHMS)}")
+    return matching[0]
+
+
+def algorithm(name: str) -> type[LLMOnPolicyAlgorithm]:
+    """Return the class that goes by a name; case does not matter."""
     import poad_sb3
 
-    kind: type[LLMOnPolicyAlgorithm] = getattr(poad_sb3, matching[0])
+    kind: type[LLMOnPolicyAlgorithm] = getattr(poad_sb3, algorithm_name(name))
     return kind
 
 
@@ -79,10 +89,14 @@ def require_device(device: object) -> None:
         fail(f"Expected a device that torch can use here; got {device!r} ({why}). Fix: --set device=cpu.")
 
 
-def require_llm() -> None:
-    """Exit with one line if the extra `llm` is not installed."""
+def require_llm(packages: Sequence[str] = ("torch", "peft", "stable_baselines3", "transformers")) -> None:
+    """Exit with one line if the extra `llm` is not installed.
+
+    Args:
+        packages: Packages of the extra that the command imports.
+    """
     try:
-        for name in ("torch", "peft", "stable_baselines3", "transformers"):
+        for name in packages:
             importlib.import_module(name)
     except ImportError as error:
         fail(

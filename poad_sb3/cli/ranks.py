@@ -1,4 +1,7 @@
-"""`poad train --n-procs`: start the ranks, and restart them from the last checkpoint when one is lost."""
+"""`poad train --n-procs`: start the ranks, and restart them from the last checkpoint when one is lost.
+
+The launcher imports neither transformers nor peft, for which the ranks would have to wait.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,6 @@ from poad_sb3.runs.run_folder import RunFolder
 
 _MOST_FAILURES = 3
 """Maximum number of losses of a rank without a new checkpoint between them; the next one ends the command."""
-
-
-def is_rank() -> bool:
-    """Return whether this process was started as one of several, by `launch_ranks` or torchrun."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
 def join_ranks(n_procs: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lang_envs.cli.common import parse_settings
 from lang_envs.text import nearest
-from poad_sb3.cli.common import algorithm, fail
+from poad_sb3.cli.common import algorithm, algorithm_name, fail
 from poad_sb3.common.hyperparameters import MOVABLE, check_arguments, preset_arguments, typed_arguments
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import MERGED, PRESETS
@@ -71,7 +71,7 @@ class Request:
             if name in _APART:
                 fail(f"Expected a constructor argument after --set; got {name}, which is set by {_APART[name]}.")
         return cls(
-            algorithm=None if algo is None else algorithm(algo).__name__,
+            algorithm=None if algo is None else algorithm_name(algo),
             arguments=arguments,
             env_kwargs=parse_settings("--env-set", env_settings, fail),
             **options,

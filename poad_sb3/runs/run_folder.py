@@ -11,18 +11,21 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
-from stable_baselines3.common.vec_env import VecEnv
 
 import lang_envs
 from lang_envs.files import lock, write_text
 from poad_sb3.common.hyperparameters import known_arguments
-from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.errors import PoadError
 from poad_sb3.presets import MERGED
 from poad_sb3.runs.progress_csv import ResumableCSV
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecEnv
+
+    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
 _PACKAGES = ("torch", "transformers", "peft", "stable-baselines3", "gymnasium", "numpy")
 

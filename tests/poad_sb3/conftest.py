@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from poad_runs import Run, invoke
 from toy import randomise
 from zoo import save
 
+from poad_sb3.distributed.ray_cluster import RayConnection
 from poad_sb3.language_model.language_model import LanguageModel
 
 torch.set_num_threads(1)
@@ -44,3 +45,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     return invoke
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayConnection]:
+    """One cluster for the rows of a file; its end is looked at in `test_ray_processes.py`.
+
+    Not one of the session: it has its token in the environment, which drivers of other files must start without.
+    """
+    connection = RayConnection()
+    yield connection
+    connection.close()

@@ -1,6 +1,6 @@
-"""Trainings for a number of ranks, run by the launcher: prints digests of all that a training leaves, as JSON.
+"""Trainings for a number of ranks: digests of all that a training leaves.
 
-`python rank_cases.py NAME...` in each rank; rank 0 prints.
+`python rank_cases.py NAME...` in each rank; rank 0 writes them, as JSON.
 """
 
 from __future__ import annotations
@@ -8,12 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import signal
-import subprocess
 import sys
-import threading
 import warnings
-from datetime import timedelta
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +32,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "TWOSOME, candidates": ("TWOSOME", "VirtualHome-FoodPreparation-v0", {}, LISTED),
     "POAD, free": ("POAD", "VirtualHome-FoodPreparation-v0", {}, FREE),
     "POAD, SubprocVecEnv": ("POAD", "MultiKey-v0", KEYS, LISTED),
-    "GRPO, free": ("GRPO", "MultiKey-v0", KEYS, {**FREE, "ratio": "sequence"}),
+    "GRPO, free": ("GRPO", "MultiKey-v0", KEYS, {**FREE, "max_new_tokens": 8, "n_epochs": 1, "ratio": "sequence"}),
 }
 N_ENVS = 16
 
@@ -71,25 +68,14 @@ def make(name: str, ranks: Any) -> Any:
     algorithm, env_id, env_kwargs, arguments = CASES[name]
     envs: Any = env_id
     if ranks.is_first and name.endswith("SubprocVecEnv"):
-        envs = make_vec_env(env_id, 2, env_kwargs=env_kwargs, vec_env_cls=SubprocVecEnv)
+        envs = make_vec_env(f"lang_envs:{env_id}", 2, env_kwargs=env_kwargs, vec_env_cls=SubprocVecEnv)
     elif ranks.is_first:
         envs = make_envs(env_id, env_kwargs, N_ENVS)
     return getattr(poad_sb3, algorithm)("LLMPolicy", envs, seed=3, **arguments)
 
 
-def main(names: list[str]) -> None:
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    seconds = int(os.environ.get("RANK_CASES_TIMEOUT", "120"))
-    ranks = start_ranks(int(os.environ.get("WORLD_SIZE", "1")), timeout=timedelta(seconds=seconds))
-    if "RANK_CASES_STOP" in os.environ:
-        model = make(names[0], ranks)
-        if not ranks.is_first:
-            # Goes on after the others have given up, so that the launcher can end it without waiting for half a minute.
-            subprocess.Popen(["sh", "-c", f"sleep 15; kill -CONT {os.getpid()}"], start_new_session=True)
-            threading.Timer(2, lambda: os.kill(os.getpid(), signal.SIGSTOP)).start()
-        model.learn(10**6)
-    folder = Path(os.environ["RANK_CASES_OUT"])
+def trainings(names: Iterable[str], ranks: Any, folder: Path) -> dict[str, dict[str, str]]:
+    """Return the digests of these cases, on rank 0."""
     found = {}
     for name in names:
         model = make(name, ranks)
@@ -100,6 +86,15 @@ def main(names: list[str]) -> None:
             found[name] = digests(model)
         again = type(model).load(path, None)  # each rank reads it
         found.get(name, {})["loaded"] = str(again.num_timesteps == model.num_timesteps)
+        model.env.close()
+    return found
+
+
+def main(names: list[str]) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    ranks, folder = start_ranks(int(os.environ["WORLD_SIZE"])), Path(os.environ["RANK_CASES_OUT"])
+    found = trainings(names, ranks, folder)
     if ranks.is_first:
         (folder / "digests.json").write_text(json.dumps(found))
     end_ranks()

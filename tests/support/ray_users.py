@@ -85,15 +85,6 @@ class DeadlyLamps(TracedLamps):
         os._exit(7)
 
 
-class BrokenLamps(TracedLamps):
-    """Waiting is a bug."""
-
-    def _execute(self, text: str) -> Outcome | None:
-        if text == "wait":
-            raise ValueError("the lamp is broken")
-        return super()._execute(text)
-
-
 class UnloadableError(Exception):
     """Pickles, and does not load: the pattern of errors of HTTP clients."""
 
@@ -102,11 +93,15 @@ class UnloadableError(Exception):
         self.response = response
 
 
-class UnloadableLamps(TracedLamps):
-    """A move raises an error that the driver cannot load."""
+class BrokenLamps(TracedLamps):
+    """Waiting is a bug, and the green button raises an error that the driver cannot load."""
 
-    def _move(self, reward: float) -> Outcome:
-        raise UnloadableError("the server is busy", response=503)
+    def _execute(self, text: str) -> Outcome | None:
+        if text == "wait":
+            raise ValueError("the lamp is broken")
+        if text == "press the green button":
+            raise UnloadableError("the server is busy", response=503)
+        return super()._execute(text)
 
 
 class TracedDoors(Doors):

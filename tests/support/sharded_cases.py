@@ -24,7 +24,7 @@ CASES: dict[str, dict[str, Any]] = {
     "bfloat16": {"dtype": "bfloat16"},
     "free text": {},
 }
-N_UPDATES = {"lora": 20, "all weights": 20, "bfloat16": 5, "free text": 3}
+N_UPDATES = {"lora": 20, "all weights": 20, "bfloat16": 3, "free text": 3}
 N_ENVS = 8
 FREE = {"action_sampling": "free", "max_new_tokens": 16}
 """Settings of the case "free text"; its logits are made in slices, of which the ranks have different numbers."""
@@ -49,12 +49,10 @@ class Losses(BaseCallback):
         return True
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    ranks, folder = start_ranks(size), Path(os.environ["RANK_CASES_OUT"])
-    found = {}
+def trainings(ranks: Any, folder: Path) -> dict[str, Any]:
+    """Return the losses and the sums of weights of each case."""
+    found: dict[str, Any] = {}
+    size = ranks.size
     for name, chosen in CASES.items():
         policy_kwargs = {"max_tokens_per_forward": 256, "fsdp": size > 1, **chosen}
         envs: Any = make_envs("MultiKey-v0", {"k": 1, "d": 0}, N_ENVS) if ranks.is_first else "MultiKey-v0"
@@ -78,6 +76,14 @@ def main() -> None:
     BC(model, oracle_episodes("MultiKey-v0", 1), batch_size=64).train(1, 0)
     weights = whole(model.policy.state_dict())
     found["cloned"] = {n: float(t.double().sum()) for n, t in weights.items() if not n.startswith("critic")}
+    return found
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    ranks, folder = start_ranks(int(os.environ["WORLD_SIZE"])), Path(os.environ["RANK_CASES_OUT"])
+    found = trainings(ranks, folder)
     if ranks.is_first:
         (folder / "losses.json").write_text(json.dumps(found))
     end_ranks()

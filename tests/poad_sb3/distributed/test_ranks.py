@@ -8,7 +8,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch.distributed as dist
+import typer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
@@ -26,6 +27,8 @@ from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from poad_sb3 import BADQ, POAD, TWOSOME, UnsupportedEnvError
+from poad_sb3.cli import ranks as ranks_of_cli
+from poad_sb3.cli.request import Request
 from poad_sb3.distributed import Ranks, current_ranks, end_ranks, start_ranks
 from poad_sb3.distributed import launch as launching
 from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
@@ -449,3 +452,35 @@ def test_the_end_of_ranks_is_read_off_their_exit_codes(
     else:
         with pytest.raises(LostRankError, match=re.escape(expected)):
             launching.launch(2, ["train"])
+
+
+def test_a_lost_rank_is_followed_by_a_resumed_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without an end while there are new checkpoints, and three times without one."""
+    request = Request.parse(algo=None, preset=None, settings=(), env_settings=(), env_id=ENV)
+    started: list[list[str]] = []
+    lost = LostRankError("Rank 1 was lost.")
+    ends: Iterator[LostRankError | int] = iter([lost, lost, 0])
+
+    def launch(n_procs: int, arguments: list[str]) -> int:
+        started.append(arguments)
+        end = next(ends)
+        if isinstance(end, LostRankError):
+            raise end
+        return end
+
+    monkeypatch.setattr(ranks_of_cli, "launch", launch)
+    monkeypatch.setattr("sys.argv", ["poad", "train", ENV])
+    ranks_of_cli.launch_ranks(2, request, tmp_path, resume=False)
+    assert started == [["train", ENV], *[["train", ENV, "--resume"]] * 2]
+    assert "poad: Rank 1 was lost. Resuming from step 0." in capsys.readouterr().err
+    ends = iter([lost] * 4)
+    with pytest.raises(typer.Exit) as end:
+        ranks_of_cli.launch_ranks(2, request, tmp_path, resume=False)
+    assert end.value.exit_code == launching.LOST_RANK
+    assert "It was the 4th loss without progress." in capsys.readouterr().err
+    ends = iter([3])
+    with pytest.raises(typer.Exit) as end:
+        ranks_of_cli.launch_ranks(2, request, tmp_path, resume=False)
+    assert end.value.exit_code == 3

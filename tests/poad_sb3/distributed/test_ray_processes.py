@@ -202,14 +202,20 @@ def test_an_address_gets_a_token_where_asked(
 
 
 @pytest.mark.process
-def test_ray_is_imported_where_it_is_asked_for(drivers: list[Driver], tmp_path: Path) -> None:
+def test_ray_is_imported_where_it_is_asked_for_and_finds_no_cluster(drivers: list[Driver], tmp_path: Path) -> None:
     program = """
 import poad_sb3.cli.app, poad_sb3.cli.train
+from poad_sb3.errors import WorkerError
 make_envs("KeyToken-v0", {}, 2).close()
 tell(ray="ray" in sys.modules)
+try:
+    make_ray_envs("KeyToken-v0", {}, 2, address="127.0.0.1:1")
+except WorkerError as error:
+    tell(error=str(error))
 """
     drivers.append(Driver(tmp_path, program))
     assert drivers[0].hear() == {"ray": False}
+    assert "Expected a Ray cluster at '127.0.0.1:1'; got" in drivers[0].hear()["error"]
     drivers[0].end()
 
 
@@ -218,20 +224,6 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
     with pytest.raises(MissingExtraError, match=r"Ray, which the extra 'scale' brings.* Fix: pip install .*scale"):
         make_ray_envs("KeyToken-v0", {}, 2)
-
-
-@pytest.mark.process
-def test_an_address_without_a_cluster(drivers: list[Driver], tmp_path: Path) -> None:
-    program = """
-from poad_sb3.errors import WorkerError
-try:
-    make_ray_envs("KeyToken-v0", {}, 2, address="127.0.0.1:1")
-except WorkerError as error:
-    tell(error=str(error))
-"""
-    drivers.append(Driver(tmp_path, program))
-    assert "Expected a Ray cluster at '127.0.0.1:1'; got" in drivers[0].hear()["error"]
-    drivers[0].end()
 
 
 def test_folders_of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from lang_envs.sandbox.confinement.layers import Layer
 from poad_sb3 import POAD
 from poad_sb3.distributed import ray_vec_env
+from poad_sb3.distributed.ray_cluster import RayConnection
 from poad_sb3.vec_env.make_envs import make_envs
 
 ROOT = Path(__file__).parents[3]
@@ -70,14 +71,8 @@ def test_actors_without_ray_and_too_many_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_run_in_actors_is_the_same_run(tmp_path: Path) -> None:
-    invoke(*TRAIN, "--out", str(tmp_path / "here"))
-    invoke(*TRAIN, "--out", str(tmp_path / "there"), "--ray", "local", "--n-actors", "2")
-    assert weights(tmp_path / "there") == weights(tmp_path / "here")
-
-
-@pytest.mark.process
 def test_a_lost_head_ends_the_command_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)  # of the cluster of other rows
     with SimulatedCluster() as cluster:
         monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")  # a minute by default
         process = poad("--ray", cluster.address, "--n-actors", "2", folder=tmp_path / "run")
@@ -109,7 +104,14 @@ def test_the_example_of_a_cluster_fits_the_schema_of_ray() -> None:
 
 
 @pytest.mark.process
-def test_the_doctor_of_a_cluster() -> None:
+def test_a_run_in_actors_is_the_same_run(cluster: RayConnection, tmp_path: Path) -> None:
+    invoke(*TRAIN, "--out", str(tmp_path / "here"))
+    invoke(*TRAIN, "--out", str(tmp_path / "there"), "--ray", "local", "--n-actors", "2")
+    assert weights(tmp_path / "there") == weights(tmp_path / "here")
+
+
+@pytest.mark.process
+def test_the_doctor_of_a_cluster(cluster: RayConnection) -> None:
     (node,) = json.loads(invoke("doctor", "--cluster", "local", "--json"))
     assert node["cores"] == node["sandboxes"] >= 1
     assert node["python"] == platform.python_version()

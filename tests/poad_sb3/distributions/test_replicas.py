@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from ray_standin import RayStandIn
 from toy import batch_of, everything, make_agent, randomise
 
 from benchmarks.performance.mismatch import flat_model
@@ -27,7 +27,7 @@ from poad_sb3.distributed.ray_cluster import RayConnection
 from poad_sb3.distributed.ray_executor import RayExecutor
 from poad_sb3.distributions import ReplicaDistribution
 from poad_sb3.distributions.free import generate
-from poad_sb3.distributions.replicas import ModelReplica
+from poad_sb3.distributions.replicas import ModelReplica, _Pool
 from poad_sb3.errors import MismatchError, ModelError, WorkerError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.runs.loading import load_checkpoint
@@ -133,37 +133,38 @@ def test_a_checkpoint_is_evaluated_without_replicas(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- in actors
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayConnection]:
-    connection = RayConnection()
-    yield connection
-    connection.close()
-
-
 def actions(model: POAD) -> list[tuple[int, ...]]:
     return [path.action for path in model.rollout_buffer.all_samples().paths]
 
 
+def spoil(replica: Any) -> None:
+    with torch.no_grad():
+        for one in replica.lm.network.parameters():
+            one.add_(0.05 * torch.ones_like(one)) if one.requires_grad else None
+
+
 @pytest.mark.process
 def test_training_does_not_depend_on_the_number_of_replicas(
-    cluster: RayConnection, caplog: pytest.LogCaptureFixture
+    cluster: RayConnection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor on the loss of one."""
+    """Nor on the loss of one; and replicas with other weights than the policy are refused."""
     import ray
 
-    one = agent(1).learn(64)
-    replicas_of(one).close()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ray", RayStandIn())  # one replica, in this process
+        one = agent(1).learn(64)
+        replicas_of(one).close()
     two = agent(2).learn(32)
     assert actions(two) == actions(agent(0).learn(32))
     pool = replicas_of(two)._pool
     assert pool is not None
     assert pool.name.startswith("1-")
-    send = pool.run
+    run, load = pool.run, pool.load
 
     def lose_one(calls: Any) -> Any:
         os.kill(ray.get(pool.handles[1].__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
-        pool.run = send  # type: ignore[method-assign]
-        return send(calls)
+        pool.run = run  # type: ignore[method-assign]
+        return run(calls)
 
     pool.run = lose_one  # type: ignore[method-assign]
     two.learn(32, reset_num_timesteps=False)
@@ -172,32 +173,15 @@ def test_training_does_not_depend_on_the_number_of_replicas(
     assert re.search(r"Replica 1 \(last as process \d+ on .*\) was lost: ", caplog.text)
     clean = replicas_of(two).clean_mismatch([])
     assert two.logger.name_to_value["train/sampling_mismatch_std"] < 2 * clean.std
-    replicas_of(two).close()
 
+    def load_and_spoil(name: str, content: bytes) -> None:
+        load(name, content)
+        ray.get([handle.__ray_call__.remote(spoil) for handle in pool.handles])
 
-@pytest.mark.process
-def test_a_replica_with_other_weights_is_refused(cluster: RayConnection) -> None:
-    model = agent(1).learn(32)
-    pool = replicas_of(model)._pool
-    assert pool is not None
-
-    def spoil(replica: Any) -> None:
-        with torch.no_grad():
-            for one in replica.lm.network.parameters():
-                one.add_(0.05 * torch.ones_like(one)) if one.requires_grad else None
-
-    send = pool.load
-
-    def load(name: str, content: bytes) -> None:
-        import ray
-
-        send(name, content)
-        ray.get(pool.handles[0].__ray_call__.remote(spoil))
-
-    pool.load = load  # type: ignore[method-assign]
+    pool.load = load_and_spoil  # type: ignore[method-assign]
     with pytest.raises(MismatchError):
-        model.learn(32, reset_num_timesteps=False)
-    replicas_of(model).close()
+        two.learn(32, reset_num_timesteps=False)
+    replicas_of(two).close()
 
 
 @pytest.mark.process
@@ -209,7 +193,7 @@ def test_replicas_without_room_beside_other_actors_are_refused(
         RayExecutor(ray_cluster.room({"CPU": 1.0}), "local", int),
         pytest.raises(WorkerError, match=r"Expected room for 1 replicas with 1 CPU each; .* has room for 0\. .*act"),
     ):
-        agent(1).learn(32)
+        _Pool(b"", "", {"CPU": 1.0}, 1, plain_passes=False).start()
 
 
 @pytest.mark.process
