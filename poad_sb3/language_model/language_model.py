@@ -392,7 +392,7 @@ class LanguageModel(nn.Module):
             if not self.ranks.is_data_parallel:
                 return torch.split(hidden, [len(rows[at].reads) for at in chunk])
             # A part that is pickled takes along the whole tensor that it is a view of.
-            return [one.clone() for one in hidden.cpu().split([len(rows[at].reads) for at in chunk])]
+            return [one.clone() for one in torch.split(hidden.cpu(), [len(rows[at].reads) for at in chunk])]
 
         return [features.to(self.base.device) for features in self.data_parallel(rows, run)]
 
