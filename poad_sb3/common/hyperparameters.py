@@ -192,6 +192,8 @@ def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
         free_only = ["max_new_tokens", "temperature", "top_k", "top_p", "stop"]
         free_only += ["generation_endpoint", "generation_replicas"]
         useless |= dict.fromkeys(free_only, why)
+    if made.generation_endpoint is None:
+        useless["generation_requests"] = "there is no generation_endpoint"
     if sampling != ActionSampling.CANDIDATES:
         useless["candidate_normalization"] = f"action_sampling is {sampling!r}, not 'candidates'"
     if made.n_episodes is not None:

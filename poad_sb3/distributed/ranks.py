@@ -194,9 +194,9 @@ class Ranks:
         count, left = (f"meeting/{number}" for number in (self._n_meetings, self._n_meetings - 1))
         try:
             if self._store.add(count, 1) == self.size:
+                self._store.set(f"{count}/all", b"here")
                 for key in (left, f"{left}/all"):  # all have left the one before
                     self._store.delete_key(key)
-                self._store.set(f"{count}/all", b"here")
         except RuntimeError as error:
             raise _gone(error) from error
         return f"{count}/all"

@@ -169,9 +169,6 @@ class EndpointDistribution(RemoteDistribution):
         ModelError: If there is no adapter to send, or several ranks.
     """
 
-    n_parallel = 16
-    """Maximum number of requests that are sent at once."""
-
     def __init__(self, lm: LanguageModel, sampling: SamplingSettings) -> None:
         super().__init__(lm, sampling, "generation_endpoint")
         assert sampling.generation_endpoint is not None
@@ -194,7 +191,7 @@ class EndpointDistribution(RemoteDistribution):
         prompts = [self.prompt(question) for question in questions]
         seeds = [int(rng.integers(2**31)) for rng in rngs]
         try:
-            with ThreadPoolExecutor(self.n_parallel) as threads:
+            with ThreadPoolExecutor(self._sampling.generation_requests) as threads:
                 return list(threads.map(self._written, prompts, seeds))
         except EndpointError:
             self._sent = ()  # the server may have been started again, without the adapter

@@ -389,10 +389,11 @@ class LanguageModel(nn.Module):
 
         def run(chunk: list[int]) -> Sequence[Tensor]:
             hidden = self.hidden_states([rows[index] for index in chunk], reference=reference).float()
+            sizes = [len(rows[at].reads) for at in chunk]
             if not self.ranks.is_data_parallel:
-                return torch.split(hidden, [len(rows[at].reads) for at in chunk])
+                return torch.split(hidden, sizes)
             # A part that is pickled takes along the whole tensor that it is a view of.
-            return [one.clone() for one in torch.split(hidden.cpu(), [len(rows[at].reads) for at in chunk])]
+            return [one.clone() for one in torch.split(hidden.to("cpu"), sizes)]
 
         return [features.to(self.base.device) for features in self.data_parallel(rows, run)]
 

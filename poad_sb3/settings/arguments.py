@@ -62,6 +62,7 @@ class Arguments(TypedDict, total=False):
     top_p: float
     stop: Sequence[str]
     generation_endpoint: str | None
+    generation_requests: int
     generation_replicas: int
     stats_window_size: int
     tensorboard_log: str | None

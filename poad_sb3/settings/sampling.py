@@ -81,6 +81,7 @@ class SamplingSettings(Settings):
         "URL of a server of token completions (vLLM, such as http://127.0.0.1:8000/v1) that generates free actions in "
         "place of the policy's own model",
     )
+    generation_requests: int = setting(16, Count(), "requests that generation_endpoint gets at a time")
     generation_replicas: int = setting(
         0, Count(least=0), "copies of the model in Ray actors that generate free actions in its place; 0 for none"
     )

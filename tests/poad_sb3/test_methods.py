@@ -389,10 +389,12 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "drop_truncated": ("GiGPO", {"drop_truncated": True, "env": {"truncates": True}}),
     "seed": ("POAD", {"seed": 1}),
 }
-"""`micro_batches` is not among them: it changes the order of sums in large passes only (tests of `distributed`). Nor is
-`generation_endpoint` and `generation_replicas`, that need a server or Ray (tests of `distributions`)."""
+"""`micro_batches` is not among them: it changes the order of sums in large passes only (tests of `distributed`). Nor
+are `generation_endpoint`, `generation_requests` and `generation_replicas`, that need a server or Ray (tests of
+`distributions`)."""
 PLUMBING = {"self", "policy", "env", "stats_window_size", "tensorboard_log", "policy_kwargs", "verbose", "device",
-            "_init_setup_model", "micro_batches", "generation_endpoint", "generation_replicas"}  # fmt: skip
+            "_init_setup_model", "micro_batches", "generation_endpoint", "generation_requests",
+            "generation_replicas"}  # fmt: skip
 
 
 def trained(name: str, **arguments: Any) -> dict[str, bytes]:

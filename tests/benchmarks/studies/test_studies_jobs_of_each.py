@@ -447,8 +447,8 @@ def test_multikey_leaves_twosome_out_where_it_has_256_candidates() -> None:
 
 # ---------------------------------------------------------------------- identity
 
-_APART = {"micro_batches", "generation_endpoint", "generation_replicas", "stats_window_size", "tensorboard_log"}
-_APART |= {"verbose", "seed", "device", "policy_kwargs"}
+_APART = {"micro_batches", "generation_endpoint", "generation_requests", "generation_replicas"}
+_APART |= {"stats_window_size", "tensorboard_log", "verbose", "seed", "device", "policy_kwargs"}
 RELIED_ON = {
     "gamma_token": 1.0,
     "normalize_advantage": True,

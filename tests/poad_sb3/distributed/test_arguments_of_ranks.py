@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -72,3 +76,20 @@ def test_a_command_leaves_its_ranks_after_the_last_save(monkeypatch: pytest.Monk
     model: Any = SimpleNamespace(num_timesteps=0, learn=noted("learn"), save=noted("save"), logger=logger, env=None)
     train._learn(SimpleNamespace(latest="latest.zip"), SimpleNamespace(steps=8), None, model, [])  # type: ignore[arg-type]
     assert calls == ["learn", "save", "end_ranks", "close"]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize(("given", "expected"), [({}, "1"), ({"OMP_NUM_THREADS": "4"}, "4")])
+def test_the_slurm_example_sets_the_threads_of_a_lone_rank(
+    given: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one rank on a node torchrun leaves them at the number of cores, and the result would be another."""
+    script = Path(__file__).parents[3] / "examples" / "slurm" / "train.sbatch"
+    for name, body in (("srun", f'echo "$OMP_NUM_THREADS" > {tmp_path}/threads'), ("scontrol", "echo node7")):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    slurm = {"SLURM_JOB_NODELIST": "node7", "SLURM_NNODES": "1", "SLURM_JOB_ID": "11", "SLURM_CPUS_PER_TASK": "16"}
+    variables = {**os.environ, **slurm, **given, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["bash", str(script), "MultiKey-v0"], env=variables, check=True, timeout=20)
+    assert (tmp_path / "threads").read_text().strip() == expected
