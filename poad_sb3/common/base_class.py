@@ -440,7 +440,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             )
         prompt = header.get("prompt", "completion")
         if replaced := kwargs.pop("policy_kwargs", None):
-            merged = {**checkpoints.read_policy_kwargs(path), **replaced}
+            merged = {**checkpoints.read_data(path)["policy_kwargs"], **replaced}
             prompt = merged.get("prompt", prompt)
             # SB3 would insist on equal ones; shapes and fingerprint are checked anyway.
             custom_objects = {**(custom_objects or {}), "policy_kwargs": merged}

@@ -159,12 +159,6 @@ def _damaged(target: Target, member: str, how: str) -> CheckpointError:
     )
 
 
-def read_policy_kwargs(target: Target) -> dict[str, Any]:
-    """Return the arguments of the policy in a checkpoint; see `read_data`."""
-    kept: dict[str, Any] = read_data(target)["policy_kwargs"]
-    return kept
-
-
 def read_data(target: Target) -> dict[str, Any]:
     """Return the attributes of the algorithm in a checkpoint that `read_header` has verified; no weights are read."""
     file = open_path(target, "r", verbose=0, suffix="zip")

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 import typer
+from rank_threads import in_ranks
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
@@ -39,24 +40,6 @@ from poad_sb3.vec_env.make_envs import make_envs
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 ENV = "MultiKey-v0"
-
-
-def in_ranks(*programs: Callable[[Ranks], Any], timeout: float = 20.0) -> list[Any]:
-    """Run a program in each rank; return results, or exceptions."""
-    store = dist.HashStore()
-    ranks = [Ranks(rank, len(programs), store, None, timedelta(seconds=timeout)) for rank in range(len(programs))]
-
-    def run(place: int) -> Any:
-        try:
-            return programs[place](ranks[place])
-        except Exception as error:
-            return error
-
-    with ThreadPoolExecutor(len(programs)) as pool:
-        found = list(pool.map(run, range(len(programs))))
-    for one in ranks:
-        one.end()
-    return found
 
 
 def test_rank_0_works_and_all_get_its_result() -> None:

@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from rank_runs import ENVIRONMENT
+from rank_threads import in_ranks
 from torch import Tensor
 
 from poad_sb3.distributed import Ranks
@@ -28,29 +29,24 @@ T = TypeVar("T")
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 
 
-def exchanges(*programs: Callable[[Ranks], Any], timeout: float = 0.5) -> list[Any]:
+def exchanges(*programs: Callable[[Ranks], Any]) -> list[Any]:
     """Run a program in each rank, between two exchanges; return results, or exceptions."""
-    store = dist.HashStore()
-    ranks = [Ranks(rank, len(programs), store, None, timedelta(seconds=timeout)) for rank in range(len(programs))]
 
-    def run(place: int) -> Any:
-        try:
-            with ranks[place].data_parallel():
-                ranks[place].merge({place: "before"})
-                result = programs[place](ranks[place])
-                ranks[place].merge({place: "after"})
-                return result
-        except LostRankError as error:
-            ranks[place].end()  # with its process
-            return error
-        except Exception as error:
-            return error
+    def between(program: Callable[[Ranks], Any]) -> Callable[[Ranks], Any]:
+        def run(ranks: Ranks) -> Any:
+            try:
+                with ranks.data_parallel():
+                    ranks.merge({ranks.rank: "before"})
+                    result = program(ranks)
+                    ranks.merge({ranks.rank: "after"})
+                    return result
+            except LostRankError:
+                ranks.end()  # with its process
+                raise
 
-    with ThreadPoolExecutor(len(programs)) as pool:
-        found = list(pool.map(run, range(len(programs))))
-    for one in ranks:
-        one.end()
-    return found
+        return run
+
+    return in_ranks(*map(between, programs), timeout=0.5)
 
 
 @pytest.fixture
