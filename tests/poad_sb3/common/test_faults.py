@@ -46,10 +46,15 @@ class FaultyLamps(LampEnv):
 
     def _move(self, reward: float) -> Outcome:
         self.moves_to_fault -= 1
-        outcome = super()._move(reward)
-        if self.moves_to_fault == 0 and self.fault is not None:
-            return outcome._replace(reward=self.fault())
-        return outcome
+        return super()._move(reward)
+
+    def step(self, action: Any) -> Any:
+        """Take a step; a `LangEnv` refuses rewards that are no numbers, and environments of others do not."""
+        before = self.moves_to_fault
+        observation, reward, *rest = super().step(action)
+        if self.moves_to_fault == 0 < before and self.fault is not None:
+            reward = self.fault()
+        return observation, reward, *rest
 
 
 def lose_simulator() -> float:

@@ -32,6 +32,8 @@ from poad_sb3.memory.outline import OutlineModel, OutlinePolicy
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.settings import ModelSettings
 
+# Free texts of an untrained model are longer than the action space of the lamps holds.
+pytestmark = pytest.mark.filterwarnings("ignore:Expected texts that the action space holds:RuntimeWarning")
 DRY = ("train", ENV_ID, "--dry-run", *SMALL)
 GB = 10**9
 FREE = {"action_sampling": "free", "max_new_tokens": 24}
@@ -376,13 +378,13 @@ def test_the_weights_of_a_large_model_are_not_read(here: Path, monkeypatch: pyte
     Path("seven/config.json").write_text(json.dumps(config))
     Path("seven/model.safetensors").write_bytes(b"")
     with_free(monkeypatch, 20 * GB)
-    facts = json.loads(invoke(*DRY, "--json", "--set", "policy_kwargs.model=seven", "--set",
-                              "policy_kwargs.dtype=bfloat16", code=4))  # fmt: skip
+    seven = ("--set", "policy_kwargs.model=seven", "--set", "learning_rate=1e-4")
+    facts = json.loads(invoke(*DRY, "--json", *seven, "--set", "policy_kwargs.dtype=bfloat16", code=4))
     assert facts["model"]["parameters"] == common_size("Llama-2-7B").parameters
     assert facts["needed"]["weights"] == 2 * common_size("Llama-2-7B").parameters
     assert facts["remedy"] == {"gradient_checkpointing": True}
     fixed = ("--set", "policy_kwargs.dtype=bfloat16", "--set", "policy_kwargs.gradient_checkpointing=true")
-    assert "It fits" in invoke(*DRY, "--set", "policy_kwargs.model=seven", *fixed)
+    assert "It fits" in invoke(*DRY, *seven, *fixed)
 
 
 REFUSED = [
