@@ -7,6 +7,7 @@ the others repeat their last code, which would count as attempts (60 of 100, wit
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -42,6 +43,8 @@ TUNING_TABLE = "wine"
 _FEW = 3
 """Number of planned seeds of the methods without a verdict."""
 _COMPARED = ("POAD", "NTPO")
+_GROUPS = (_COMPARED, ("action level", *CONTROLS[:1]))
+"""All methods: those that are compared are tuned and run first."""
 _MINIBATCHES = 8
 _REMARKS = (
     "Every environment step is an attempt, also one whose code was evaluated before; the untrained model's best code "
@@ -92,39 +95,46 @@ TUNING = Tuning(
 )
 
 
-def chosen_rates(pieces: Pieces) -> dict[str, float] | None:
-    """Return the rate that earned most on the tuning seeds, by learner; None until tuning is complete."""
-    try:
-        return TUNING.chosen(pieces)
-    except NotTunedError:
-        return None
+def chosen_rates(pieces: Pieces) -> dict[str, float]:
+    """Return the rate that earned most on the tuning seeds, of the learners whose tuning is complete."""
+    rates: dict[str, float] = {}
+    for methods in _GROUPS:
+        with suppress(NotTunedError):
+            rates |= _tuning(methods).chosen(pieces)
+    return rates
 
 
-def _final_jobs(table: str, seeds: Sequence[int], rates: Mapping[str, float] | None) -> Iterator[tuple[str, CodingJob]]:
-    """Yield the reported runs of a table with their methods; without rates only those that need none."""
-    methods = [*(LEARNERS if rates else ()), *CONTROLS[:1]]  # those that are compared come first
-    for group in ([one for one in methods if one in _COMPARED], [one for one in methods if one not in _COMPARED]):
-        for seed, method in product(seeds, group):
-            if method in _COMPARED or seed not in FEWEST_SEEDS[_FEW:]:
-                rate = f"lin_{rates[method]:g}" if rates and method in LEARNERS else None
-                yield method, coding_job(method, table, ATTEMPTS, seed, rate=rate)
+def _tuning(methods: Sequence[str]) -> Tuning:
+    return TUNING._replace(methods=[one for one in methods if one in LEARNERS])
+
+
+def _final_jobs(
+    methods: Sequence[str], table: str, seeds: Sequence[int], rates: Mapping[str, float]
+) -> Iterator[tuple[str, CodingJob]]:
+    """Yield the reported runs of a table with their methods, but for learners without a rate."""
+    for seed, method in product(seeds, methods):
+        if (method in rates or method not in LEARNERS) and (method in _COMPARED or seed not in FEWEST_SEEDS[_FEW:]):
+            rate = f"lin_{rates[method]:g}" if method in LEARNERS else None
+            yield method, coding_job(method, table, ATTEMPTS, seed, rate=rate)
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
-    """Yield tuning runs, then table after table."""
+    """Yield tuning runs, then table after table: of the methods that are compared, then of the others."""
     tables, seeds = options.chosen_tasks(TABLES), options.checked_seeds()
-    yield from TUNING.jobs(pieces)
-    if not options.tuning_only:
-        rates = chosen_rates(pieces)
-        yield from (job for table in tables for _, job in _final_jobs(table, seeds, rates))
+    for methods in _GROUPS:
+        yield from _tuning(methods).jobs(pieces)
+        if not options.tuning_only:
+            rates = chosen_rates(pieces)
+            yield from (job for table in tables for _, job in _final_jobs(methods, table, seeds, rates))
 
 
-def _findings(options: Options, pieces: Pieces, rates: Mapping[str, float] | None) -> list[TableFindings]:
+def _findings(options: Options, pieces: Pieces, rates: Mapping[str, float]) -> list[TableFindings]:
     found = []
     for table in options.chosen_tasks(TABLES):
-        runs: dict[str, dict[int, Any]] = {method: {} for method in (*LEARNERS, *CONTROLS[:1])}
-        names: dict[str, dict[int, str]] = {method: {} for method in runs}
-        for method, job in _final_jobs(table, options.checked_seeds(), rates):
+        methods = [method for group in _GROUPS for method in group]
+        runs: dict[str, dict[int, Any]] = {method: {} for method in methods}
+        names: dict[str, dict[int, str]] = {method: {} for method in methods}
+        for method, job in _final_jobs(methods, table, options.checked_seeds(), rates):
             if piece := pieces.find(job):
                 runs[method][job.seed], names[method][job.seed] = piece, job.name
         found.append(TableFindings(table, "default" if table == GENERATED else preprocessing_of(table), runs, names))
@@ -145,15 +155,17 @@ def _primary(found: Sequence[TableFindings]) -> list[dict[str, Any]]:
     return judged(rows, len(FEWEST_SEEDS))
 
 
-def _tuned(rates: Mapping[str, float] | None) -> str:
-    chosen = ", ".join(f"{method} {rate:g}" for method, rate in rates.items()) if rates else "not tuned yet"
+def _tuned(rates: Mapping[str, float]) -> str:
+    chosen = ", ".join(
+        f"{method} {rates[method]:g}" if method in rates else f"{method} none yet" for method in LEARNERS
+    )
     return f"Learning rates: {chosen} (of {', '.join(f'{rate:g}' for rate in RATES)} on {TUNING_TABLE})."
 
 
 def _report(options: Options, pieces: Pieces) -> Report:
     rates = chosen_rates(pieces)
     found = _findings(options, pieces, rates)
-    missing = [] if rates else ["tuning is not complete, hence there are no runs of learners"]
+    missing = [f"tuning of {method}, hence its runs" for method in LEARNERS if method not in rates]
     for one in found:
         for method, runs in one.runs.items():
             wanted = sum(method in _COMPARED or seed not in FEWEST_SEEDS[_FEW:] for seed in options.seeds)

@@ -128,7 +128,7 @@ def test_the_pair_with_a_verdict_has_eight_seeds_and_the_others_three(tmp_path: 
 def test_without_tuning_only_the_untrained_model_is_run(tmp_path: Path) -> None:
     final = [job for job in DATASCI.jobs(ONE, Pieces(tmp_path)) if isinstance(job, CodingJob) and job.seed == 300]
     assert [job.method for job in final] == ["untrained"]
-    assert chosen_rates(Pieces(tmp_path)) is None
+    assert chosen_rates(Pieces(tmp_path)) == {}
 
 
 def test_generated_tables_have_no_best_code_to_score_again() -> None:
@@ -293,7 +293,7 @@ def test_a_report_of_nothing_says_so(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
     assert content["tables"] == {}
     assert {row["verdict"] for row in content["primary"]} == {"not run yet"}
-    assert "tuning is not complete, hence there are no runs of learners" in content["missing"]
+    assert "tuning of NTPO, hence its runs" in content["missing"]
     assert not (tmp_path / "datasci.png").exists()
 
 
