@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from matplotlib import rc_context
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 """Colours that colour-blind readers tell apart (Okabe and Ito)."""
+_METHODS = ("POAD", "NTPO", "action level", "TWOSOME")
+"""Methods of most studies: each keeps its colour in all pictures."""
 _WITH_SEEDS = 3
 """Maximum number of curves in a picture with individual seeds."""
 _METRICS = ("discounted_return", "success", "steps", "invalid_rate")
@@ -149,6 +152,13 @@ def plot_curves(
     return figure
 
 
+def color_places(names: Sequence[str]) -> dict[str, int]:
+    """Return places in the palette, counted on where it ends: of methods in most studies the same in all pictures."""
+    known = {name: place for place, name in enumerate(_METHODS) if name in names}
+    free = (place for place in count() if place not in known.values())
+    return {name: known[name] if name in known else next(free) for name in names}
+
+
 def draw_curves(
     axes: Axes,
     curves: Mapping[str, Curve],
@@ -161,8 +171,9 @@ def draw_curves(
     The seeds of up to three curves are drawn too, thin. Where there are more curves than colours, the others are dashed
     and without intervals.
     """
+    places = color_places(names or list(curves))
     for name, curve in curves.items():
-        again, number = divmod(list(names or curves).index(name), len(PALETTE))
+        again, number = divmod(places[name], len(PALETTE))
         color, n_seeds = PALETTE[number], len(curve.by_seed)
         label = f"{name} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
         axes.plot(curve.steps, curve.values, "--" if again else "-", color=color, linewidth=2, label=label)

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.reports.plots import PALETTE, draw_curves, style
+from benchmarks.reports.plots import PALETTE, color_places, draw_curves, style
 from benchmarks.studies.engine.coding_findings import MEASURES, TableFindings, areas_of, interval_of
 from benchmarks.studies.engine.findings import Findings
 from lang_envs.report.statistics import Floats, estimate
@@ -28,7 +28,7 @@ _LETTER, _HANDLE = 5.2, 36.0  # width in points of the legend's letters, and of 
 def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
     """Draw learning curves: a panel for each task that has runs."""
     shown = [one for one in findings if one.methods]
-    names = list(dict.fromkeys(arm.name for one in findings for arm in one.comparison.arms))
+    names = _names(findings)
     columns = 2 if len(shown) > 1 else 1
     rows = -(-len(shown) // columns)
     figure = Figure(figsize=(1 + _WIDTH * columns, 0.9 + _HEIGHT * rows), layout="constrained")
@@ -40,6 +40,10 @@ def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
         _curves_panel(axes, one, names)
     _legend(figure, grid)
     return figure
+
+
+def _names(findings: Sequence[Findings]) -> list[str]:
+    return list(dict.fromkeys(arm.name for one in findings for arm in one.comparison.arms))
 
 
 def _curves_panel(axes: Axes, one: Findings, names: Sequence[str]) -> None:
@@ -85,17 +89,17 @@ def dots_figure(findings: Sequence[Findings], measure: str, xlabel: str) -> Figu
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)
+    places = color_places(_names(findings))
     for axes, one in zip(grid.flat, shown, strict=False):
-        _dots_panel(axes, one, measure)
+        _dots_panel(axes, one, measure, places)
         axes.set_xlabel(xlabel)
     return figure
 
 
-def _dots_panel(axes: Axes, one: Findings, measure: str) -> None:
-    colors = {arm.name: PALETTE[number % len(PALETTE)] for number, arm in enumerate(one.comparison.arms)}
-    names = [name for name in colors if name in one.methods]
+def _dots_panel(axes: Axes, one: Findings, measure: str, places: Mapping[str, int]) -> None:
+    names = [arm.name for arm in one.comparison.arms if arm.name in one.methods]
     for row, name in enumerate(names):
-        scores, color = one.methods[name].scores(measure), colors[name]
+        scores, color = one.methods[name].scores(measure), PALETTE[places[name] % len(PALETTE)]
         axes.plot(scores, [row] * len(scores), "o", color=color, markersize=4, alpha=0.45, linewidth=0)
         value = estimate([scores])
         axes.plot([value.value], [row], "|", color=color, markersize=15, markeredgewidth=2.2)
@@ -159,9 +163,10 @@ def coding_figure(found: Sequence[TableFindings]) -> Figure:
 
 def _shown(one: TableFindings) -> list[tuple[str, str, list[Floats]]]:
     """Return name, colour and AUCs by seed of the methods that were run."""
+    places = color_places(list(one.runs))
     return [
-        (method, PALETTE[number], [areas_of(piece["areas"]) for piece in runs.values()])
-        for number, (method, runs) in enumerate(one.runs.items())
+        (method, PALETTE[places[method]], [areas_of(piece["areas"]) for piece in runs.values()])
+        for method, runs in one.runs.items()
         if runs
     ]
 

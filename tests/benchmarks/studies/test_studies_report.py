@@ -17,7 +17,7 @@ from studies_users import MADE, fill, result
 from typer.testing import CliRunner
 
 from benchmarks.app import app
-from benchmarks.reports.plots import PALETTE
+from benchmarks.reports.plots import PALETTE, color_places
 from benchmarks.runner.errors import JobFailedError
 from benchmarks.studies import app as studies_app
 from benchmarks.studies import credit, registry
@@ -267,6 +267,13 @@ def test_a_method_keeps_its_colour_where_others_are_missing(pieces: Pieces) -> N
     assert list(panel.methods) == ["TWOSOME"]
     for figure in (curves_figure([panel], "one"), dots_figure([panel], "area", "area")):
         assert {line.get_color() for line in figure.axes[0].get_lines()} <= {PALETTE[3], "0.35"}
+
+
+def test_common_methods_have_one_colour_in_all_pictures() -> None:
+    assert color_places(["TWOSOME", "GRPO", "NTPO"]) == {"TWOSOME": 3, "GRPO": 0, "NTPO": 1}
+    many = color_places([*map(str, range(9)), "action level"])
+    assert many.pop("action level") == 2
+    assert list(many.values()) == [0, 1, *range(3, 10)]
 
 
 @pytest.mark.matrix
