@@ -521,7 +521,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     def _require_equal_ranks(self) -> None:
-        """Compare weights, settings and generators of the ranks: numbers that part would go unnoticed."""
+        """Compare weights, settings, kinds of passes and generators of the ranks: a difference would go unnoticed."""
         if self.ranks.size > 1:
             digest = hashlib.sha256()
             for tensor in self.policy.state_dict().values():
@@ -531,8 +531,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             states = [rng.bit_generator.state for rng in (*self.policy.rollout_rngs, self._shuffle_rng)]
             settings = {name: getattr(self, name) for name in _settings()}
             comparable = {name: value for name, value in settings.items() if not callable(value)}
-            digest.update(repr((self.num_timesteps, states, comparable)).encode())
-            self.ranks.require_equal("weights, settings and random generators", digest.hexdigest())
+            lm = self.policy.lm
+            passes = (lm.plain_passes, lm.packs_trees, lm.caches, lm.cpu_fast_path)  # found by checks on each machine
+            digest.update(repr((self.num_timesteps, states, comparable, passes)).encode())
+            self.ranks.require_equal("weights, settings, kinds of passes and random generators", digest.hexdigest())
 
     def _is_unfinished(self, n_steps: int, wanted: int, n_rounds: int, playing: NDArray[np.bool_]) -> bool:
         """Return whether a rollout needs more steps after some steps and rounds of whole episodes."""

@@ -243,7 +243,7 @@ def test_a_launcher_leaves_an_ignored_hangup_alone(monkeypatch: pytest.MonkeyPat
     assert "SIGTERM" in handled[1].split(",")
 
 
-def test_a_callback_that_changes_a_setting_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_setting_or_kind_of_pass_on_a_rank_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its part of the gradient would be of another loss, and weights would stay equal on all ranks."""
     model, seen = POAD("LLMPolicy", ENV, seed=0), []
 
@@ -256,7 +256,10 @@ def test_a_callback_that_changes_a_setting_is_found_out(monkeypatch: pytest.Monk
     model._require_equal_ranks()
     model.ent_coef = 0.5
     model._require_equal_ranks()
-    assert seen[0] == seen[1] != seen[2]
+    model.policy.lm.use_plain_passes()  # as the checks of another machine may decide
+    model._require_equal_ranks()
+    assert seen[0] == seen[1]
+    assert len(set(seen)) == 3
 
 
 def test_acting_of_rank_0_alone_leaves_the_scores_of_the_rollout(monkeypatch: pytest.MonkeyPatch) -> None:

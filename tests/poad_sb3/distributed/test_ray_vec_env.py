@@ -123,12 +123,12 @@ TASKS: dict[str, tuple[str, dict[str, Any], dict[str, tuple[type[LLMOnPolicyAlgo
         "MultiKey-v0",
         {"k": 1, "d": 0},
         {
-            "POAD": (POAD, {}, {1, 2, 4}),
-            "GRPO": (GRPO, GROUPS, {2}),
-            "TWOSOME": (TWOSOME, {"action_sampling": "candidates"}, {2}),
+            "POAD": (POAD, {}, {1, 4}),
+            "GRPO": (GRPO, GROUPS, {4}),
+            "TWOSOME": (TWOSOME, {"action_sampling": "candidates"}, {4}),
         },
     ),
-    "free": (CODE, {"data": "synthetic"}, {"POAD": (POAD, {}, {1}), "GRPO": (GRPO, GROUPS, {4})}),
+    "free": (CODE, {"data": "synthetic"}, {"POAD": (POAD, {}, {2}), "GRPO": (GRPO, GROUPS, {2})}),
 }
 """Environment, its arguments, and methods with their arguments and numbers of actors."""
 
