@@ -44,6 +44,8 @@ _NOW = -1
 """Key of a call whose answer is awaited at once."""
 _SECONDS_TO_CLOSE = 10.0
 """Longest wait for an actor to close its environments, in seconds; then it is killed."""
+_SECONDS_TO_NOTICE = 1.0
+"""Longest wait for news of the loss of others when an actor is lost, in seconds: its node may be."""
 
 _log = logging.getLogger(__name__)
 
@@ -236,6 +238,7 @@ class _Actor:
         about: Process and machine, for messages.
         calls: Calls not answered by all actors, in their order; by the first environment of their part, or `_NOW`.
         n_losses: Number of losses since its last answer.
+        is_new: Whether it takes the place of a lost one, and its environments are still to be restored.
     """
 
     number: int
@@ -246,6 +249,7 @@ class _Actor:
     about: str = "not started"
     calls: dict[int, _Call] = field(default_factory=dict)
     n_losses: int = 0
+    is_new: bool = False
 
 
 class _Actors:
@@ -317,7 +321,8 @@ class _Actors:
             ]
             if mine:
                 actor.calls[key] = _Call(mine, cloudpickle.dumps(mine))
-                self._send(actor, actor.calls[key])
+                if not actor.is_new:
+                    self._send(actor, actor.calls[key])
 
     def _send(self, actor: _Actor, call: _Call) -> None:
         """Send a call to an actor.
@@ -350,7 +355,7 @@ class _Actors:
         return {place: value for call in calls for place, value in (call.found or {}).items()}
 
     def _ask(self, actor: _Actor, call: _Call) -> None:
-        if call.answer is None:
+        if call.answer is None and not actor.is_new:
             call.answer = actor.handle.run.remote(call.packed)
 
     def _answer(self, actor: _Actor, call: _Call) -> None:
@@ -358,11 +363,13 @@ class _Actors:
         import ray
 
         while call.found is None:
-            self._ask(actor, call)
             try:
+                if actor.is_new:
+                    self._restore(actor)
+                self._ask(actor, call)
                 answers = pickle.loads(get(call.answer, self._step_seconds))
             except ray.exceptions.RayError as error:
-                self._rebuild(actor, error)
+                self._replace_lost(actor, error)
                 continue
             actor.n_losses = 0
             for (place, operation), (value, state) in zip(call.operations, answers, strict=True):
@@ -408,24 +415,50 @@ class _Actors:
             history.state = state
         return description
 
-    def _rebuild(self, actor: _Actor, error: Exception) -> None:
-        """Restore a lost actor with its environments as they were, and send it the calls without an answer."""
+    def _replace_lost(self, actor: _Actor, error: Exception) -> None:
+        """Create a lost actor again, and with it all others that are lost: those of a node start side by side."""
+        import ray
+
+        self._replace(actor, error)
+        answers = {
+            call.answer: other
+            for other in self._all
+            for call in other.calls.values()
+            if not (other.is_new or call.answer is None) and call.found is None
+        }
+        ready, _ = ray.wait([*answers], num_returns=len(answers), timeout=_SECONDS_TO_NOTICE) if answers else ([], [])
+        for answer in ready:
+            try:
+                get(answer, self._step_seconds)
+            except ray.exceptions.RayError as its:
+                if not answers[answer].is_new:
+                    self._replace(answers[answer], its)
+            except Exception:  # raised where it is waited for
+                continue
+
+    def _replace(self, actor: _Actor, error: Exception) -> None:
+        self._note_loss(actor, error)
+        self._launch(actor)
+        actor.is_new = True
+
+    def _restore(self, actor: _Actor) -> None:
+        """Give a new actor the environments of the lost one, as they were, and send it the calls without an answer."""
         import ray
 
         n_operations = sum(len(history.operations) for history in actor.histories)
-        while True:
-            self._note_loss(actor, error)
-            try:
-                self._launch(actor)
-                self._started(actor)
-                restoring = actor.handle.restore.remote(cloudpickle.dumps(actor.histories))
-                get(restoring, self._step_seconds * (1 + n_operations))
-                break
-            except ray.exceptions.RayError as again:
-                error = again
-            except BaseException:  # its environments are not those that were lost: the next call shall find no actor
-                ray.kill(actor.handle, no_restart=True)
-                raise
+        try:
+            self._started(actor)
+            restoring = actor.handle.restore.remote(cloudpickle.dumps(actor.histories))
+            get(restoring, self._step_seconds * (1 + n_operations))
+        except ray.exceptions.RayError:
+            raise
+        except BaseException:  # environments are not those that were lost: the next call shall find no actor
+            for one in self._all:
+                if one.is_new:
+                    ray.kill(one.handle, no_restart=True)
+                    one.is_new = False
+            raise
+        actor.is_new = False
         _log.warning("Actor %d was made again: %s.", actor.number, actor.about)
         for call in actor.calls.values():
             if call.found is None:

@@ -33,7 +33,7 @@ from toy import everything
 from lang_envs.envs.datascicoding.evaluation import Status
 from poad_sb3 import GRPO, POAD, TWOSOME
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-from poad_sb3.distributed import ray_cluster
+from poad_sb3.distributed import ray_cluster, ray_vec_env
 from poad_sb3.distributed.ray_cluster import RayConnection
 from poad_sb3.distributed.ray_executor import RayExecutor
 from poad_sb3.distributed.ray_vec_env import RayVecEnv, make_ray_envs
@@ -227,11 +227,16 @@ def test_a_stopped_actor_is_replaced_and_a_slow_one_is_not(ray_envs: Callable[..
 
 
 @pytest.mark.process
-def test_without_a_state_the_actions_are_repeated(ray_envs: Callable[..., RayVecEnv]) -> None:
+def test_without_a_state_the_actions_are_repeated_and_two_lost_actors_start_side_by_side(
+    ray_envs: Callable[..., RayVecEnv], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_vec_env, "_SECONDS_TO_NOTICE", 60.0)  # of a busy machine too
     env_id = "ray_users:RayUsers/Doors-v0"
     env = ray_envs(env_id, 3, 2)
-    dies = {number: partial(kill, env, place) for number, place in ((3, 0), (10, 2))}
+    dies = {3: lambda: kill(env, 0), 10: lambda: (kill(env, 0), kill(env, 2))}
     np.testing.assert_equal(play(env, 14, dies), play(make_envs(env_id, {}, 3), 14))  # type: ignore[arg-type]
+    done = ["lost" if "was lost" in line else "again" for line in caplog.messages if "Actor" in line or "actor" in line]
+    assert done == ["lost", "again", "lost", "lost", "again", "again"]
 
 
 @pytest.mark.process
