@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -93,9 +94,11 @@ class RayStandIn(ModuleType):
     def put(self, value: Any) -> Any:
         return value
 
-    def wait(self, answers: list[Callable[[], Any]], **_: Any) -> None:
+    def wait(self, answers: list[Callable[[], Any]], **_: Any) -> tuple[list[Callable[[], Any]], list[Any]]:
         for answer in answers:
-            answer()
+            with suppress(RayError):
+                answer()
+        return answers, []
 
     def kill(self, handle: Handle, **_: Any) -> None:
         handle.is_lost = True
