@@ -205,11 +205,10 @@ def play_all(
             "want of memory. Fix: fewer --workers. What was written is kept, and the same command resumes."
         ) from error
     except KeyboardInterrupt:  # an agent may never answer, and its episode is not kept
+        waits = isinstance(executor, ProcessPoolExecutor)  # it ends with its workers; at exit it may print a traceback
         if isinstance(executor, ProcessPoolExecutor):
             for process in list((executor._processes or {}).values()):
-                process.kill()  # the pool ends with them, and is waited for: at exit it may print a traceback
-        else:
-            waits = False
+                process.kill()
         raise
     finally:
         executor.shutdown(wait=waits, cancel_futures=True)

@@ -43,7 +43,7 @@ TUNING_TABLE = "wine"
 _FEW = 3
 """Number of planned seeds of the methods without a verdict."""
 _COMPARED = ("POAD", "NTPO")
-_GROUPS = (_COMPARED, ("action level", *CONTROLS[:1]))
+_GROUPS = (_COMPARED, [one for one in (*LEARNERS, *CONTROLS[:1]) if one not in _COMPARED])
 """All methods: those that are compared are tuned and run first."""
 _MINIBATCHES = 8
 _REMARKS = (

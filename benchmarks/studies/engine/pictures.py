@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from benchmarks.reports.plots import PALETTE, color_places, draw_curves, style
 from benchmarks.studies.engine.coding_findings import MEASURES, TableFindings, areas_of, interval_of
 from benchmarks.studies.engine.findings import Findings
+from lang_envs.datasets.generated import NAME as GENERATED
 from lang_envs.report.statistics import Floats, estimate
 from poad_sb3.common.episode_lines import discount_of
 
@@ -146,18 +147,25 @@ _ROWS = {"reward": "mean reward", "share": "share that runs", "area": "AUC of co
 @style()
 def coding_figure(found: Sequence[TableFindings]) -> Figure:
     """Draw a column for each table: reward, share and AUC of running code by attempt, and the best code so far."""
-    figure = Figure(figsize=(1.4 + 2.9 * len(found), 8.4), layout="constrained")
-    grid = figure.subplots(len(_ROWS) + 1, len(found), squeeze=False, sharex="col")
+    n_rows = len(_ROWS) + any(one.table != GENERATED for one in found)
+    figure = Figure(figsize=(1.4 + 2.9 * len(found), 2.1 * n_rows), layout="constrained")
+    grid = figure.subplots(n_rows, len(found), squeeze=False, sharex="col")
+    handles: dict[str, Any] = {}
     for column, one in enumerate(found):
-        for row, name in enumerate(_ROWS):
-            _along(grid[row, column], one, name)
-        _best(grid[-1, column], one)
-        grid[0, column].set_title(one.table)
-        grid[-1, column].set_xlabel("attempts (evaluations)")
-    for row, label in enumerate((*_ROWS.values(), "AUC of the best so far")):
-        grid[row, 0].set_ylabel(label)
-    handles, labels = grid[-1, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=max(1, len(labels)))
+        panels = list(grid[:, column])
+        for axes, (name, label) in zip(panels, _ROWS.items(), strict=False):
+            _along(axes, one, name)
+            axes.set_ylabel("" if column else label)
+        if one.table != GENERATED:
+            _best(panels[-1], one)
+            panels[-1].set_ylabel("AUC of the best so far")
+        elif n_rows > len(_ROWS):  # another table in every episode: no code is the best one
+            panels.pop().set_visible(False)
+        panels[0].set_title(one.table)
+        panels[-1].set_xlabel("attempts (evaluations)")
+        panels[-1].tick_params(labelbottom=True)
+        handles |= dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=max(1, len(handles)))
     return figure
 
 
@@ -172,18 +180,17 @@ def _shown(one: TableFindings) -> list[tuple[str, str, list[Floats]]]:
 
 
 def _along(axes: Axes, one: TableFindings, name: str) -> None:
-    for _, color, runs in _shown(one):
+    for method, color, runs in _shown(one):
         edges = np.linspace(0, min(map(len, runs)), min(_PARTS, min(map(len, runs))) + 1).astype(int)
         parts = list(pairwise(edges))
         found = [interval_of(MEASURES[name], [run[begin:end] for run in runs]) for begin, end in parts]
         ends = [end for _, end in parts]
-        axes.plot(ends, [part.value for part in found], color=color)
+        axes.plot(ends, [part.value for part in found], color=color, label=method)
         low, high = (np.array([getattr(part, side) for part in found], dtype=np.float64) for side in ("low", "high"))
         axes.fill_between(ends, low, high, color=color, alpha=0.15, linewidth=0)
 
 
 def _best(axes: Axes, one: TableFindings) -> None:
-    for method, color, runs in _shown(one):
-        for number, curve in enumerate(map(np.fmax.accumulate, runs)):  # NaN before any code has run
-            steps = np.arange(1, len(curve) + 1)
-            axes.plot(steps, curve, color=color, linewidth=1.2, alpha=0.8, label=None if number else method)
+    for _, color, runs in _shown(one):
+        for curve in map(np.fmax.accumulate, runs):  # NaN before any code has run
+            axes.plot(np.arange(1, len(curve) + 1), curve, color=color, linewidth=1.2, alpha=0.8)
