@@ -118,7 +118,7 @@ class OurLoop:
         make = partial(make_model, options.model_size, options.vocabulary, options.dtype, options.device)
         sizes = {"n_steps": setting.n_steps, "batch_size": setting.batch_size, "n_epochs": setting.n_epochs}
         arguments = {**sizes, "n_critic_epochs": setting.n_epochs, **setting.arguments, **changes}
-        of_policy = {"model": make, "dtype": options.dtype, **arguments.pop("policy_kwargs", {})}
+        of_policy = {"model": make, **arguments.pop("policy_kwargs", {})}
         rate = setting.workload.learning_rate
         self.setting = setting
         envs = DummyVecEnv([partial(SyntheticTask, setting.sizes)] * (n_envs or setting.n_envs))

@@ -9,11 +9,12 @@ included).
     python -m benchmarks measure real-size --device cuda --size 0.5b --size 1.5b --dtype bfloat16 --dtype float32
     python -m benchmarks measure real-size --device cpu --size 0.05b
 
-Writes real_size_DEVICE.json.
+Writes real_size_DEVICE.json, after each run.
 """
 
 from __future__ import annotations
 
+import itertools
 import resource
 import time
 from functools import partial
@@ -109,13 +110,13 @@ def real_size(
 ) -> None:
     """Train models of real sizes with random weights on any device."""
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 is to be float32
-    runs = [
-        train(one_size, one_dtype, one_task, device, n_steps)
-        for one_size in size or ["0.05b"]
-        for one_dtype in dtype or ["float32", "bfloat16"]
-        for one_task in task or TASKS
-    ]
-    show_table(list(runs[0]), (run.values() for run in runs), width=160)
     kind = torch.device(device).type
     name = torch.cuda.get_device_name(device) if kind == "cuda" else device
-    print(write_result(f"real_size_{kind}", {"device": name, "runs": runs}))
+    runs = []
+    for one_size, one_dtype, one_task in itertools.product(
+        size or ["0.05b"], dtype or ["float32", "bfloat16"], task or TASKS
+    ):
+        runs.append(train(one_size, one_dtype, one_task, device, n_steps))
+        show_table(list(runs[0]), [runs[-1].values()], width=160)
+        path = write_result(f"real_size_{kind}", {"device": name, "runs": runs})
+    print(path)

@@ -240,10 +240,10 @@ def peak_bytes(
 
 
 def summary(
-    costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int], kept: dict[str, float]
+    costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int], kept: dict[str, float] | None
 ) -> dict[str, dict[str, float]]:
     """Return medians, and ratios to ours; that of times is the median over the turns, by either allocator."""
-    found = {}
+    found: dict[str, dict[str, float]] = {}
     for name, runs in costs.items():
         middle = {field: median(run[field] for run in runs) for field in runs[0]}
         found[name] = {
@@ -252,7 +252,7 @@ def summary(
             "over_fewest": round((middle["forward"] + middle["backward"]) / fewest, 3),
             "peak_mib": round(peak[name] / 2**20, 1),
             "slower_than_ours": _slower(costs, name),
-            "slower_with_kept_memory": kept[name],
+            **({} if kept is None else {"slower_with_kept_memory": kept[name]}),
             "peak_of_ours": round(peak["ours"] / peak[name], 3),
         }
     return found
@@ -324,7 +324,9 @@ def one_result(workload: str, options: Options, runs: int, names: Sequence[str],
         if not max(differences.values()) < _TOLERANCES[options.dtype]:
             raise AssertionError(f"Expected {name} to do on {workload} what ours does; got differences {differences}.")
     costs, fewest = measure(workload, options, runs, names)
-    kept = in_new_process(slower_than_ours, workload, options, runs, names, threads, environment=_KEEPING)
+    kept = None
+    if torch.device(options.device).type == "cpu":  # a GPU's memory is not the C library's
+        kept = in_new_process(slower_than_ours, workload, options, runs, names, threads, environment=_KEEPING)
     ours = OurLoop(SETTINGS[workload], options)
     ours.rollout()
     samples = [tuple(part.cpu() if isinstance(part, torch.Tensor) else part for part in one) for one in ours.samples()]

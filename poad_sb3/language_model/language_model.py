@@ -304,6 +304,8 @@ class LanguageModel(nn.Module):
     def _hidden_states_unpacked(self, rows: Sequence[TokenRow], *, reference: bool) -> Tensor:
         """Compute hidden states with every read as an ordinary sequence, for models that see more than the mask."""
         plain = [path_to(row, read) for row in rows for read in row.reads]
+        if not plain:
+            return torch.empty(0, self.hidden_size, dtype=self.base.dtype, device=self.base.device)
         parts: list[Tensor] = [torch.empty(0)] * len(plain)
         for chunk in self.chunks(plain):
             hidden = self.hidden_states([plain[index] for index in chunk], reference=reference)

@@ -162,7 +162,7 @@ def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Pac
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor of the host to a device, without waiting for work queued there."""
     if device.type == "cuda" and tensor.device.type == "cpu":
-        tensor = tensor.pin_memory()
+        tensor = tensor.contiguous().pin_memory()  # an expanded one cannot be pinned
     return tensor.to(device, non_blocking=device.type == "cuda")
 
 

@@ -40,7 +40,7 @@ N_ENVS = 16
 def _tensors(state: Any) -> Any:
     """Return nested state with tensors as bytes, in a fixed order."""
     if isinstance(state, torch.Tensor):
-        return hashlib.sha256(state.detach().flatten().numpy().tobytes()).hexdigest()
+        return hashlib.sha256(state.detach().cpu().flatten().numpy().tobytes()).hexdigest()
     if isinstance(state, dict):
         return [(str(name), _tensors(one)) for name, one in sorted(state.items(), key=lambda item: str(item[0]))]
     if isinstance(state, set | frozenset):  # their order differs from process to process

@@ -282,7 +282,7 @@ def hold_still(agent: LLMOnPolicyAlgorithm, *, move_by: float = 0.0) -> None:
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in agent.policy.adapter_parameters():
-            parameter.add_(move_by * torch.randn(parameter.shape, generator=generator))
+            parameter.add_(move_by * torch.randn(parameter.shape, generator=generator).to(parameter.device))
     for optimizer in (agent.policy.optimizer, agent.policy.critic_optimizer):
         if optimizer is not None:
             optimizer.param_groups[0]["lr"] = 0.0
@@ -301,10 +301,10 @@ def moved(policy: LLMPolicy, before: Mapping[str, torch.Tensor]) -> set[str]:
 def everything(agent: LLMOnPolicyAlgorithm) -> list[Any]:
     """All that training goes on from, as one comparable value."""
     parameters = agent.get_parameters()
-    kept: list[Any] = [(name, tensor.numpy().tobytes()) for name, tensor in parameters["policy"].items()]
+    kept: list[Any] = [(name, tensor.cpu().numpy().tobytes()) for name, tensor in parameters["policy"].items()]
     for name in sorted(set(parameters) - {"policy"}):
         for state in parameters[name]["state"].values():
-            kept += [torch.as_tensor(value).numpy().tobytes() for value in state.values()]
+            kept += [torch.as_tensor(value).cpu().numpy().tobytes() for value in state.values()]
     assert agent.env is not None
     kept += [repr(state) for state in agent.env.env_method("get_state")]
     generators = (*agent.policy.rollout_rngs, agent.policy.predict_rng, agent._shuffle_rng)
@@ -315,7 +315,7 @@ def adapter_gradient(policy: LLMPolicy) -> torch.Tensor:
     """Gradient of the adapter, flat; 0 where there is none."""
     return torch.cat(
         [
-            torch.zeros(parameter.numel()) if parameter.grad is None else parameter.grad.flatten().clone()
+            (torch.zeros_like(parameter) if parameter.grad is None else parameter.grad).flatten().clone()
             for parameter in policy.adapter_parameters()
         ]
     )

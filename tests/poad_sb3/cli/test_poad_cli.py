@@ -94,7 +94,7 @@ def test_the_folder_of_a_run(straight: Path) -> None:
     assert (config["dataset"], config["prompt_template"]) == (None, CompletionPrompt().to_dict())
     (session,) = config["sessions"]
     assert session["from_step"] == 0
-    assert session["versions"]["torch"] == torch.__version__
+    assert session["versions"]["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert {"lang_envs", "poad_sb3", "transformers", "peft", "stable-baselines3", "numpy"} <= set(session["versions"])
     assert re.match(r"\d{4}-\d\d-\d\dT", session["time"])
     assert [row["time/total_timesteps"] for row in rows(straight)] == [str(k * N) for k in range(1, 5)]

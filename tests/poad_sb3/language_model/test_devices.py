@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from toy import make_agent, randomise
+from toy import adapter_gradient, hold_still, make_agent, randomise
 
 from poad_sb3 import POAD
 from poad_sb3.distributions.free import generate
@@ -54,6 +54,32 @@ def test_scores_do_not_depend_on_the_device(zoo_folder: Callable[[str], Path], d
     again = generate(lm, prompts, sampling, uniforms)
     differ = [one.path.action != other.path.action for one, other in zip(again, written, strict=True)]
     assert sum(differ) <= (0 if device == "cpu" else 1), "a number on the edge between two tokens falls on either side"
+
+
+def first_update(model_folder: Path, device: str, way: str) -> tuple[object, object, list[torch.Tensor]]:
+    """Return the kinds of passes, the actions of a rollout, and its credit and gradients."""
+    kwargs = {"model": str(model_folder), "critic_arch": (8,)}
+    model = make_agent(policy_kwargs=kwargs, device=device, n_epochs=1, n_critic_epochs=1, batch_size=16, **WAYS[way])
+    hold_still(model, move_by=0.1)
+    model.learn(16)
+    lm, samples, critic = model.policy.lm, model.rollout_buffer.all_samples(), model.policy.critic
+    assert critic is not None
+    of_critic = torch.cat([one.grad.flatten() for one in critic.parameters() if one.grad is not None])
+    numbers = [samples.old_log_prob, samples.advantages, samples.returns, adapter_gradient(model.policy), of_critic]
+    kinds, actions = (lm.plain_passes, lm.packs_trees, lm.caches), [path.action for path in samples.paths]
+    return kinds, actions, [one.cpu() for one in numbers]
+
+
+@every_device
+@pytest.mark.parametrize("way", WAYS)
+def test_an_update_is_that_of_the_processor(zoo_folder: Callable[[str], Path], device: str, way: str) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    *here, ours = first_update(zoo_folder("qwen2"), "cpu", way)
+    *there, theirs = first_update(zoo_folder("qwen2"), device, way)
+    assert there == here
+    assert min(one.norm() for one in ours) > 1e-4
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one - other).norm() <= (0 if device == "cpu" else 1e-3) * one.norm()
 
 
 def test_a_model_is_checked_on_the_device_that_trains(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,10 @@ def test_rows_that_merge_further_than_planned_keep_the_bound(
 
 
 def test_a_read_of_nothing_is_nothing(lm: LanguageModel) -> None:
-    assert lm.hidden_states([TokenRow((5, 6, 7), None, ())]).shape == (0, lm.hidden_size)
+    row = TokenRow((5, 6, 7), None, ())
+    assert lm.hidden_states([row]).shape == (0, lm.hidden_size)
+    lm.use_plain_passes()
+    assert lm.hidden_states([row]).shape == (0, lm.hidden_size)
 
 
 # ------------------------------------------------------------------ the head
