@@ -66,6 +66,18 @@ def test_a_read_of_nothing_is_nothing(lm: LanguageModel) -> None:
     assert lm.hidden_states([row]).shape == (0, lm.hidden_size)
 
 
+@pytest.mark.usefixtures("every_check")
+def test_an_error_that_keeps_texts_from_sharing_a_pass_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(model: Any, packed: Packed) -> Tensor:
+        if len(packed.ids) > 1:
+            raise RuntimeError("no such kernel")
+        return decoder_pass(model, packed)
+
+    monkeypatch.setattr("poad_sb3.language_model.language_model.decoder_pass", broken)
+    with pytest.warns(RuntimeWarning, match=r"Several texts cannot share a pass of 'pocket' \(RuntimeError: no such"):
+        assert LanguageModel("pocket").plain_passes
+
+
 # ------------------------------------------------------------------ the head
 
 
