@@ -1,6 +1,6 @@
 """Trainings for a number of ranks: digests of all that a training leaves.
 
-`python rank_cases.py NAME...` in each rank; rank 0 writes them, as JSON.
+`python rank_cases.py N NAME...` starts N ranks; rank 0 writes them, as JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from forked_ranks import forked_ranks
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
@@ -24,8 +25,13 @@ from poad_sb3.distributed import end_ranks, start_ranks
 from poad_sb3.vec_env.make_envs import make_envs
 
 KEYS = {"k": 1, "d": 0}
-LISTED: dict[str, Any] = {"n_steps": 4, "batch_size": 32, "policy_kwargs": {"max_tokens_per_forward": 256}}
-FREE: dict[str, Any] = {"n_steps": 2, "batch_size": 16, "max_new_tokens": 12, "action_sampling": "free"}
+LISTED: dict[str, Any] = {
+    "n_steps": 4,
+    "n_epochs": 2,
+    "batch_size": 32,
+    "policy_kwargs": {"max_tokens_per_forward": 256},
+}
+FREE: dict[str, Any] = {"n_steps": 2, "n_epochs": 2, "batch_size": 16, "max_new_tokens": 12, "action_sampling": "free"}
 CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "POAD, trie": ("POAD", "MultiKey-v0", KEYS, LISTED),
     "GRPO, trie": ("GRPO", "MultiKey-v0", KEYS, LISTED),
@@ -101,4 +107,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    forked_ranks(int(sys.argv[1]), lambda: main(sys.argv[2:]))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+from forked_ranks import forked_ranks
 from stable_baselines3.common.callbacks import BaseCallback
 
 from poad_sb3 import POAD
@@ -90,4 +92,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    forked_ranks(int(sys.argv[1]), main)

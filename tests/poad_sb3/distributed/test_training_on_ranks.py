@@ -40,27 +40,26 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed"),
 ]
-SCRIPT = Path(__file__).parents[2] / "support" / "rank_cases.py"
+SUPPORT = Path(__file__).parents[2] / "support"
 
 
-def start(n_procs: int, folder: Path, *names: str, script: Path = SCRIPT) -> subprocess.CompletedProcess[str]:
-    folder.mkdir()
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(n_procs)]
+def start(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*command, str(script), *names],
-        env={**os.environ, **ENVIRONMENT, "RANK_CASES_OUT": str(folder)},
+        [sys.executable, *command],
+        env={**os.environ, **ENVIRONMENT, **variables},
         capture_output=True,
         text=True,
         timeout=280,
     )
 
 
-def torchrun(
-    n_procs: int, folder: Path, *names: str, script: Path = SCRIPT, answer: str = "digests.json"
-) -> dict[str, Any]:
-    done = start(n_procs, folder, *names, script=script)
+def ranks_of(script: Path, n_procs: int, folder: Path, *names: str) -> dict[str, Any]:
+    """Return what the ranks of a script have left."""
+    folder.mkdir()
+    done = start(str(script), str(n_procs), *names, RANK_CASES_OUT=str(folder))
     assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, Any] = json.loads((folder / answer).read_text())
+    (file,) = folder.glob("*.json")
+    found: dict[str, Any] = json.loads(file.read_text())
     return found
 
 
@@ -71,9 +70,10 @@ def test_any_number_of_ranks_gives_the_same_training(tmp_path: Path) -> None:
     """Sums of 4 and 8 ranks are those of one by `test_gradient_tree.py`; here whole trainings of four, of each kind."""
     alone = rank_cases.trainings(rank_cases.CASES, current_ranks(), tmp_path)
     assert set(alone) == set(rank_cases.CASES)
-    assert torchrun(2, tmp_path / "2", *alone) == alone
+    script = SUPPORT / "rank_cases.py"
+    assert ranks_of(script, 2, tmp_path / "2", *alone) == alone
     some = ("POAD, trie", "GRPO, free")
-    assert torchrun(4, tmp_path / "4", *some) == {name: alone[name] for name in some}
+    assert ranks_of(script, 4, tmp_path / "4", *some) == {name: alone[name] for name in some}
 
 
 # The stopped rank goes on after rank 0 has given up, so that torchrun can end it without waiting for half a minute.
@@ -95,7 +95,7 @@ while True:
 def test_a_stopped_rank_is_noticed_within_the_time_out(tmp_path: Path) -> None:
     """Under plain torchrun: rank 0 names the cause, and torchrun ends both."""
     (script := tmp_path / "stopped.py").write_text(STOPPED)
-    done = start(2, tmp_path / "out", script=script)
+    done = start("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script))
     assert done.returncode == 1
     assert "RankError: Expected all 2 ranks to reach an exchange; rank 0 waits in vain" in done.stderr
 
@@ -226,7 +226,7 @@ def test_sharded_weights_learn_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     """Value loss, entropy and gradient norm of up to 20 updates; and the checkpoint loads into parts as it was."""
     monkeypatch.setattr(lm_head, "SLICE_LOGITS", lm_head.SLICE_LOGITS)  # the cases set it
     alone = json.loads(json.dumps(sharded_cases.trainings(current_ranks(), tmp_path)))
-    two = torchrun(2, tmp_path / "2", script=SCRIPT.with_name("sharded_cases.py"), answer="losses.json")
+    two = ranks_of(SUPPORT / "sharded_cases.py", 2, tmp_path / "2")
     assert set(alone) == set(two) == {"lora", "all weights", "bfloat16", "free text", "cloned"}
     assert two.pop("cloned") == pytest.approx(alone.pop("cloned"), abs=1e-6)
     for name, expected in alone.items():

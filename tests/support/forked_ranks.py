@@ -1,0 +1,31 @@
+"""Ranks that share the imports of one process: a start by torchrun imports for ten seconds in each."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+
+
+def forked_ranks(n_procs: int, run: Callable[[], None]) -> None:
+    """Run a function in `n_procs` ranks, and exit with 1 if one fails; call it before torch has computed anything."""
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port = one.getsockname()[1]
+    os.environ.update(WORLD_SIZE=str(n_procs), LOCAL_WORLD_SIZE=str(n_procs), MASTER_ADDR="127.0.0.1")
+    os.environ["MASTER_PORT"] = str(port)
+    children = []
+    for rank in range(n_procs):
+        child = os.fork()
+        if child:
+            children.append(child)
+            continue
+        os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
+        try:
+            run()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
