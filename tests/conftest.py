@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -20,13 +21,15 @@ settings.load_profile("any machine")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--gpu`."""
-    parser.addoption("--gpu", action="store_true", help="let tests use GPUs; they are hidden by default")
+    parser.addoption("--gpu", action="store_true", help="let tests use NVIDIA GPUs; they are hidden by default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give each test run its own cache and data folder, and each of its processes its own sandbox supervisor."""
     if not config.getoption("--gpu"):  # bits and sums differ there, and tests of many processes would share one
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    elif not importlib.import_module("torch").cuda.is_available():
+        raise pytest.UsageError("Expected a GPU that torch can use for --gpu; there is none.")
     if not hasattr(config, "workerinput"):  # workers of pytest-xdist inherit the folder
         config.lang_envs_cache = os.environ["LANG_ENVS_CACHE"] = tempfile.mkdtemp(prefix="lang-envs-cache-")
     os.environ["LANG_ENVS_RUN"] = os.urandom(8).hex()

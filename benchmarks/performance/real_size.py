@@ -118,5 +118,5 @@ def real_size(
     ):
         runs.append(train(one_size, one_dtype, one_task, device, n_steps))
         show_table(list(runs[0]), [runs[-1].values()], width=160)
-        path = write_result(f"real_size_{kind}", {"device": name, "runs": runs})
+        path = write_result(f"real_size_{kind}", {"device": name, "runs": runs})  # a later run may not end
     print(path)

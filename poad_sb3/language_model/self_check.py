@@ -120,15 +120,16 @@ def check_model(
         reason = f"hidden states of a text differ by {difference:.2g} from one pass to the next"
         refuse(check, f"{_unsupported(name, reason)[:-1]}, or policy_kwargs=dict(check='warn').")
     try:
-        plain = not _context_error(tokens, hidden_states) < tolerance
+        difference = _context_error(tokens, hidden_states)
+        why = f"hidden states differ by {difference:.2g} from those of the texts alone"
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:
-        plain = True
-        warnings.warn(
-            f"Several texts cannot share a pass of {name!r} ({type(error).__name__}: {str(error)[:200]}), so each "
-            "takes one of its own, which is slow. Fix: another architecture or device.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        difference, why = math.inf, f"{type(error).__name__}: {str(error)[:200]}"
+    plain = not difference < tolerance
+    if plain:
+        message = f"Several texts cannot share a pass of {name!r} ({why}), so each takes one of its own, which is slow."
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
     packs = not plain and _sees_whole_sequences(base.config.get_text_config())
     room = getattr(base.config.get_text_config(), "max_position_embeddings", None) or _SIBLING + len(tokens)
     sibling = min(_SIBLING, max(2, room - len(tokens)))

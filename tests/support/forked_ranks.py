@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -15,11 +16,11 @@ def forked_ranks(n_procs: int, run: Callable[[], None]) -> None:
         port = one.getsockname()[1]
     os.environ.update(WORLD_SIZE=str(n_procs), LOCAL_WORLD_SIZE=str(n_procs), MASTER_ADDR="127.0.0.1")
     os.environ["MASTER_PORT"] = str(port)
-    children = []
+    children = set()
     for rank in range(n_procs):
         child = os.fork()
         if child:
-            children.append(child)
+            children.add(child)
             continue
         os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
         try:
@@ -28,4 +29,10 @@ def forked_ranks(n_procs: int, run: Callable[[], None]) -> None:
             traceback.print_exc()
             os._exit(1)
         os._exit(0)
-    sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
+    while children:
+        child, status = os.wait()
+        children.remove(child)
+        if status:
+            for other in children:
+                os.kill(other, signal.SIGKILL)
+            sys.exit(1)

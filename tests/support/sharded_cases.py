@@ -1,4 +1,4 @@
-"""Trainings with weights that two ranks share (FSDP2), and the same in one process; run by the launcher."""
+"""Trainings with weights that two ranks share (FSDP2), and the same in one process: `python sharded_cases.py N`."""
 
 from __future__ import annotations
 

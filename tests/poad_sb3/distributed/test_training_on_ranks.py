@@ -40,6 +40,7 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed"),
 ]
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork")
 SUPPORT = Path(__file__).parents[2] / "support"
 
 
@@ -64,6 +65,7 @@ def ranks_of(script: Path, n_procs: int, folder: Path, *names: str) -> dict[str,
 
 
 # One test for all cases: rows of a product would each start the processes again in every worker of pytest-xdist.
+@needs_fork
 @pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore")
 def test_any_number_of_ranks_gives_the_same_training(tmp_path: Path) -> None:
@@ -220,6 +222,7 @@ def test_an_interrupted_launcher_ends_in_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in output(folder)
 
 
+@needs_fork
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")
 def test_sharded_weights_learn_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

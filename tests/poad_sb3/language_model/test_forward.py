@@ -12,7 +12,7 @@ from toy import make_method, randomise
 from poad_sb3.language_model.cpu_fast_path import few_rows_product
 from poad_sb3.language_model.forward import decoder_pass
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import Packed, TokenRow
+from poad_sb3.language_model.packing import Packed, TokenRow, moved
 
 
 @pytest.fixture
@@ -76,6 +76,20 @@ def test_an_error_that_keeps_texts_from_sharing_a_pass_is_a_warning(monkeypatch:
     monkeypatch.setattr("poad_sb3.language_model.language_model.decoder_pass", broken)
     with pytest.warns(RuntimeWarning, match=r"Several texts cannot share a pass of 'pocket' \(RuntimeError: no such"):
         assert LanguageModel("pocket").plain_passes
+
+
+def test_an_expanded_tensor_is_pinned_as_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = []
+
+    def pin_memory(tensor: Tensor) -> Tensor:
+        pinned.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(Tensor, "pin_memory", pin_memory)
+    monkeypatch.setattr(Tensor, "to", lambda tensor, *_, **__: tensor)
+    positions = torch.arange(3).expand(2, -1)
+    assert torch.equal(moved(positions, torch.device("cuda")), positions)
+    assert [one.is_contiguous() for one in pinned] == [True]
 
 
 # ------------------------------------------------------------------ the head
