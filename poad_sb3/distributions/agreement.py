@@ -109,7 +109,16 @@ def _settled(lm: LanguageModel) -> Agreement:
     if found.agrees(lm.is_full_precision) or lm.plain_passes:
         return found
     lm.use_plain_passes()
-    return measure_agreement(lm)
+    plain = measure_agreement(lm)
+    if plain.agrees(lm.is_full_precision):
+        warnings.warn(
+            f"Passes of several texts do not reproduce the sampling of {lm.source.name!r} (ratio error "
+            f"{found.ratio:.2g}, log-probabilities differ by {found.log_prob:.2g}), so each takes one of its own, "
+            "which is slow.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return plain
 
 
 def measure_agreement(lm: LanguageModel) -> Agreement:

@@ -70,7 +70,8 @@ def test_sparse_attention_needs_plain_passes(tiny: Callable[[str], str], kind: s
     """The attended ones of equally ranked tokens depend on the number beside them."""
     kwargs = {**SMALL, "model": tiny(kind)}
     acting = {"action_sampling": sampling, **({"max_new_tokens": 4} if sampling == "free" else {})}
-    model = make_agent(n_envs=2, n_steps=8, n_epochs=2, target_kl=None, policy_kwargs=kwargs, **acting)
+    with pytest.warns(RuntimeWarning, match="so each takes one of its own, which is slow"):
+        model = make_agent(n_envs=2, n_steps=8, n_epochs=2, target_kl=None, policy_kwargs=kwargs, **acting)
     assert model.policy.lm.plain_passes
     randomise(model.policy)
     model.learn(16)
@@ -88,7 +89,8 @@ def test_experts_that_mix_tokens_are_read_apart(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_row_apart_is_the_models_own_pass(tiny: Callable[[str], str]) -> None:
-    lm = LanguageModel(tiny("doge"))
+    with pytest.warns(RuntimeWarning, match=r"hidden states differ by .* from those of the texts alone\), so"):
+        lm = LanguageModel(tiny("doge"))
     tokens = tuple(range(7, 47))
     rows = [TokenRow(tokens, None, (9, 20, 39)), TokenRow(tokens[:30], None, (29,))]
     hidden = lm.hidden_states(rows)
