@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import shutil
 import signal
@@ -28,8 +27,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give each test run its own cache and data folder, and each of its processes its own sandbox supervisor."""
     if not config.getoption("--gpu"):  # bits and sums differ there, and tests of many processes would share one
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    elif not importlib.import_module("torch").cuda.is_available():
-        raise pytest.UsageError("Expected a GPU that torch can use for --gpu; there is none.")
+    else:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise pytest.UsageError("Expected a GPU that torch can use for --gpu; there is none.")
     if not hasattr(config, "workerinput"):  # workers of pytest-xdist inherit the folder
         config.lang_envs_cache = os.environ["LANG_ENVS_CACHE"] = tempfile.mkdtemp(prefix="lang-envs-cache-")
     os.environ["LANG_ENVS_RUN"] = os.urandom(8).hex()

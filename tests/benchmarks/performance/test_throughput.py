@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from benchmarks.performance.our_loop import SETTINGS, Options, OurLoop
-from benchmarks.performance.throughput import _TOLERANCES
+from poad_sb3.language_model.loading import DTYPES
 
 
-@pytest.mark.parametrize("dtype", _TOLERANCES)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_model_of_every_number_format(dtype: str) -> None:
     loop = OurLoop(SETTINGS["code"], Options(2_000, "6m", dtype))
-    assert loop.model.policy.lm.base.dtype == getattr(torch, dtype)
+    assert loop.model.policy.lm.base.dtype == DTYPES[dtype]
