@@ -59,14 +59,31 @@ def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
     assert seen == explained
 
 
-def test_the_conventions_name_tests_that_exist() -> None:
-    page = (ROOT / "docs/development/conventions.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(test_\w+)`", page))
-    tests = {
+def _tests() -> dict[str, set[str]]:
+    """Return the tests of each file."""
+    return {
         path.name: set(re.findall(r"^def (test_\w+)\(", path.read_text(encoding="utf-8"), re.MULTILINE))
         for path in ROOT.glob("tests/**/test_*.py")
     }
-    assert named - set().union(*tests.values()) == set()
+
+
+def test_tests_that_pages_name_exist() -> None:
+    tests = _tests()
+    known, missing = set().union(*tests.values()), []
+    for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+        page = path.read_text(encoding="utf-8")
+        named = re.findall(r"`(?:tests/\S*/)?(test_\w+\.py)` \(((?:`test_\w+`(?:, )?)+)\)", page)
+        missing += [
+            (path.name, file) for file in re.findall(r"`(?:tests/\S*/)?(test_\w+\.py)`", page) if file not in tests
+        ]
+        missing += [(path.name, name) for name in re.findall(r"`(test_\w+)`", page) if name not in known]
+        missing += [(file, name) for file, names in named for name in names.split("`")[1::2] if name not in tests[file]]
+    assert missing == []
+
+
+def test_the_conventions_name_their_tests() -> None:
+    page, tests = (ROOT / "docs/development/conventions.md").read_text(encoding="utf-8"), _tests()
+    named = set(re.findall(r"`(test_\w+)`", page))
     for names, file in re.findall(r"\| ([^|]*) \(`(test_\w+\.py)`\) \|$", page, re.MULTILINE):
         assert set(re.findall(r"`(test_\w+)`", names)) & tests[file], file
     assert tests["test_sb3_conventions.py"] | tests["test_gymnasium_conventions.py"] <= named
