@@ -20,7 +20,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
 
 import lang_envs  # noqa: F401
-import poad_sb3
+from poad_sb3 import GRPO, POAD, TWOSOME
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributed import end_ranks, start_ranks
 from poad_sb3.vec_env.make_envs import make_envs
 
@@ -32,13 +33,18 @@ LISTED: dict[str, Any] = {
     "policy_kwargs": {"max_tokens_per_forward": 256},
 }
 FREE: dict[str, Any] = {"n_steps": 2, "n_epochs": 2, "batch_size": 16, "max_new_tokens": 12, "action_sampling": "free"}
-CASES: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
-    "POAD, trie": ("POAD", "MultiKey-v0", KEYS, LISTED),
-    "GRPO, trie": ("GRPO", "MultiKey-v0", KEYS, LISTED),
-    "TWOSOME, candidates": ("TWOSOME", "VirtualHome-FoodPreparation-v0", {}, LISTED),
-    "POAD, free": ("POAD", "VirtualHome-FoodPreparation-v0", {}, FREE),
-    "POAD, SubprocVecEnv": ("POAD", "MultiKey-v0", KEYS, LISTED),
-    "GRPO, free": ("GRPO", "MultiKey-v0", KEYS, {**FREE, "max_new_tokens": 8, "n_epochs": 1, "ratio": "sequence"}),
+CASES: dict[str, tuple[type[LLMOnPolicyAlgorithm], str, dict[str, Any], dict[str, Any]]] = {
+    "POAD, trie": (POAD, "MultiKey-v0", KEYS, LISTED),
+    "GRPO, trie": (GRPO, "MultiKey-v0", KEYS, LISTED),
+    "TWOSOME, candidates": (TWOSOME, "VirtualHome-FoodPreparation-v0", {}, LISTED),
+    "POAD, free": (POAD, "VirtualHome-FoodPreparation-v0", {}, FREE),
+    "POAD, SubprocVecEnv": (POAD, "MultiKey-v0", KEYS, LISTED),
+    "GRPO, free": (
+        GRPO,
+        "MultiKey-v0",
+        {**KEYS, "max_steps": 4},
+        {**FREE, "max_new_tokens": 8, "n_epochs": 1, "ratio": "sequence"},
+    ),
 }
 N_ENVS = 16
 
@@ -74,10 +80,11 @@ def make(name: str, ranks: Any) -> Any:
     algorithm, env_id, env_kwargs, arguments = CASES[name]
     envs: Any = env_id
     if ranks.is_first and name.endswith("SubprocVecEnv"):
-        envs = make_vec_env(f"lang_envs:{env_id}", 2, env_kwargs=env_kwargs, vec_env_cls=SubprocVecEnv)
+        kwargs = {"start_method": "fork"}  # another one imports this file in each process
+        envs = make_vec_env(env_id, 2, env_kwargs=env_kwargs, vec_env_cls=SubprocVecEnv, vec_env_kwargs=kwargs)
     elif ranks.is_first:
         envs = make_envs(env_id, env_kwargs, N_ENVS)
-    return getattr(poad_sb3, algorithm)("LLMPolicy", envs, seed=3, **arguments)
+    return algorithm("LLMPolicy", envs, seed=3, **arguments)
 
 
 def trainings(names: Iterable[str], ranks: Any, folder: Path) -> dict[str, dict[str, str]]:

@@ -34,6 +34,11 @@ def poad(*arguments: str, folder: Path) -> subprocess.Popen[str]:
         )
 
 
+def resume(folder: Path, *arguments: str) -> None:
+    """Go on with a run, in this process."""
+    invoke(*TRAIN, "--out", str(folder), "--resume", *arguments)
+
+
 def output(folder: Path) -> str:
     return (folder.parent / f"{folder.name}.log").read_text()
 

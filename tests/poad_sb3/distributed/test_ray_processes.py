@@ -25,26 +25,28 @@ from poad_sb3.errors import WorkerError
 
 ROOT = Path(__file__).parents[3]
 HEAD = """
-import json, os, pathlib, sys
-from functools import partial
-import numpy as np
-from ray_users import *
+import json, os, sys
 from poad_sb3.distributed.ray_cluster import RayConnection
-from poad_sb3.distributed.ray_vec_env import make_ray_envs
-from poad_sb3.vec_env.make_envs import make_envs
-from poad_sb3.vec_env.pipelined import make_pipelined_envs
 
 def tell(**facts):
     print("#" + json.dumps(facts), flush=True)
+"""
+ENVS = """
+from functools import partial
+import numpy as np
+from ray_users import *
+from poad_sb3.distributed.ray_vec_env import make_ray_envs
+from poad_sb3.vec_env.make_envs import make_envs
+from poad_sb3.vec_env.pipelined import make_pipelined_envs
 """
 
 
 class Driver:
     """A Python process that runs a program and tells facts."""
 
-    def __init__(self, folder: Path, program: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, program: str, *arguments: str, imports: str = ENVS) -> None:
         file = folder / "driver.py"
-        file.write_text(HEAD + program)
+        file.write_text(HEAD + imports + program)
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")])}
         self.errors = folder / "errors.txt"
         with self.errors.open("w") as errors:
@@ -188,12 +190,12 @@ def test_an_address_gets_a_token_where_asked(
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     with SimulatedCluster() as cluster:
-        drivers.append(Driver(tmp_path, CONNECT, cluster.address))
+        drivers.append(Driver(tmp_path, CONNECT, cluster.address, imports=""))
         assert drivers[0].hear() == {"cores": 2, "error": ""}
         drivers[0].end()
         monkeypatch.setenv("RAY_NUM_REDIS_GET_RETRIES", "1")  # 20 attempts by default, one in a second
         monkeypatch.delenv("RAY_AUTH_MODE")  # else a cluster elsewhere would get the token of this one
-        drivers.append(Driver(tmp_path, CONNECT, cluster.address))
+        drivers.append(Driver(tmp_path, CONNECT, cluster.address, imports=""))
         assert "copy its ~/.ray/auth_token to this machine and set RAY_AUTH_MODE=token" in drivers[1].hear()["error"]
         drivers[1].end()
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 from poad_runs import ENV_ID, SMALL, N, invoke
-from rank_runs import EVERY, STEPS, members, output, poad, reached_step, undisturbed, wait_for_step
+from rank_runs import EVERY, STEPS, members, output, poad, reached_step, resume, undisturbed, wait_for_step
 from ray_nodes import SimulatedCluster
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -81,7 +81,7 @@ def test_a_lost_head_ends_the_command_and_the_run_goes_on(tmp_path: Path, monkey
         assert process.wait(60) == 1
     assert "Failed to connect to GCS" in output(tmp_path / "run")
     assert reached_step(tmp_path / "run") < STEPS
-    assert poad("--resume", "--ray", "off", folder=tmp_path / "run").wait(300) == 0, output(tmp_path / "run")
+    resume(tmp_path / "run", "--ray", "off")
     assert members(tmp_path / "run") == undisturbed()
 
 

@@ -27,6 +27,7 @@ from rank_runs import (
     poad,
     processes,
     reached_step,
+    resume,
     undisturbed,
     wait_for_step,
 )
@@ -104,27 +105,26 @@ def test_a_stopped_rank_is_noticed_within_the_time_out(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_killed_ranks_and_a_full_disk_cost_no_step(tmp_path: Path) -> None:
+def test_a_killed_rank_and_a_full_disk_cost_no_step(tmp_path: Path) -> None:
     """A lost rank is followed by a resumed run at once; a full disk ends the run, and leaves its checkpoint."""
     import resource  # not on Windows
 
     folder = tmp_path / "run"
     process = poad("--n-procs", "2", folder=folder)
-    for number, rank in enumerate(("1", "0"), 1):
-        wait_for_step(folder, 2 * number * EVERY, process)
-        assert outside({process.pid, *relatives(process.pid)}) == [], "ranks listen on the loopback interface only"
-        os.kill(processes(folder)[rank], signal.SIGKILL)
-        wait_for_step(folder, (2 * number + 1) * EVERY, process)
-        assert f"Rank {rank} of 2 was lost (signal 9). Resuming from step" in output(folder)
+    wait_for_step(folder, 2 * EVERY, process)
+    assert outside({process.pid, *relatives(process.pid)}) == [], "ranks listen on the loopback interface only"
+    os.kill(processes(folder)["1"], signal.SIGKILL)
+    wait_for_step(folder, 3 * EVERY, process)
+    assert "Rank 1 of 2 was lost (signal 9). Resuming from step" in output(folder)
     limit = (10 << 10, resource.RLIM_INFINITY)
     resource.prlimit(processes(folder)["0"], resource.RLIMIT_FSIZE, limit)  # a checkpoint is larger
     assert process.wait(120) == 3, output(folder)
     assert re.search(r"The training stopped at step \d+ \(OSError: .*File too large", output(folder))
-    assert output(folder).count("was lost") == 2
-    assert 5 * EVERY <= reached_step(folder) < STEPS
+    assert output(folder).count("was lost") == 1
+    assert 3 * EVERY <= reached_step(folder) < STEPS
     assert {file.name for file in folder.glob("latest*")} == {"latest.zip"}
     assert processes(folder) == {}
-    assert poad("--resume", folder=folder).wait(200) == 0, output(folder)
+    resume(folder)
     assert members(folder) == undisturbed()
 
 
@@ -182,7 +182,7 @@ class Broken(MultiKeyEnv):
 
     def step(self, action):
         Broken.n_steps += 1
-        if Broken.n_steps == 140:
+        if Broken.n_steps == 20:
             raise ValueError("the door is stuck")
         return super().step(action)
 
@@ -207,7 +207,7 @@ def test_an_error_in_an_environment_is_shown_once_and_not_tried_again(tmp_path: 
         timeout=250,
     )
     assert done.returncode == 3, done.stderr[-3000:]
-    assert done.stderr.count("The training stopped at step 136 (ValueError: the door is stuck).") == 1
+    assert done.stderr.count("The training stopped at step 16 (ValueError: the door is stuck).") == 1
     assert "was lost" not in done.stderr
 
 
