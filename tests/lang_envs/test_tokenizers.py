@@ -64,6 +64,7 @@ def test_byte_tokenizer_ids() -> None:
 # ---------------------------------------------------------------------- hugging face
 
 
+@pytest.mark.one_table
 def test_environment_with_a_tokenizer_folder(env_id: str, tiny_tokenizer: Path) -> None:
     short = {"max_attempts": 1} if env_id.startswith("DataSciCoding") else {}
     env = gym.make(env_id, tokenizer=str(tiny_tokenizer), **short)

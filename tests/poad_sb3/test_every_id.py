@@ -97,6 +97,7 @@ def test_an_environment_of_text_is_written_to_by_the_pocket_model() -> None:
         POAD("LLMPolicy", Echo())
 
 
+@pytest.mark.one_table
 @pytest.mark.parametrize(("number", "env_id"), list(enumerate(IDS)), ids=IDS)
 def test_one_method_on_every_id(number: int, env_id: str) -> None:
     row = ENV_ROWS[number]

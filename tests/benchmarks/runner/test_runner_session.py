@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from benchmarks.runner.plan import Plan
 from benchmarks.runner.players import Workers
 from benchmarks.runner.session import Done, measure, times_file
 from lang_envs.report.results import steps_file
+from poad_sb3.distributed.ray_cluster import RayConnection
 
 KEYS, KITCHEN = "KeyToken-v0", "Overcooked-TomatoSalad-v0"
 
@@ -124,11 +126,12 @@ def test_workers_write_the_same_file(where: Workers, undisturbed: Path, tmp_path
 def test_actors_of_ray_write_the_same_file(undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENDED", str(tmp_path / "mended"))
     path = tmp_path / "actors.jsonl"
-    measure(_plan(), path, n_workers=2, ray="local")
+    with closing(RayConnection()):  # one cluster for both
+        measure(_plan(), path, n_workers=2, ray="local")
+        with pytest.raises(AgentFailedError, match="to be played to its end; got"):
+            measure(_plan("runner_users:Fails"), tmp_path / "fails.jsonl", n_workers=1, ray="local")
     assert path.read_bytes() == undisturbed.read_bytes()
     assert steps_file(path).read_bytes() == steps_file(undisturbed).read_bytes()
-    with pytest.raises(AgentFailedError, match="to be played to its end; got"):
-        measure(_plan("runner_users:Fails"), tmp_path / "fails.jsonl", n_workers=2, ray="local")
 
 
 @pytest.mark.matrix_after(2)

@@ -104,13 +104,6 @@ def test_the_example_of_a_cluster_fits_the_schema_of_ray() -> None:
 
 
 @pytest.mark.process
-def test_a_run_in_actors_is_the_same_run(cluster: RayConnection, tmp_path: Path) -> None:
-    invoke(*TRAIN, "--out", str(tmp_path / "here"))
-    invoke(*TRAIN, "--out", str(tmp_path / "there"), "--ray", "local", "--n-actors", "2")
-    assert weights(tmp_path / "there") == weights(tmp_path / "here")
-
-
-@pytest.mark.process
 def test_the_doctor_of_a_cluster(cluster: RayConnection) -> None:
     (node,) = json.loads(invoke("doctor", "--cluster", "local", "--json"))
     assert node["cores"] == node["sandboxes"] >= 1

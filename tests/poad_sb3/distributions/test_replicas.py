@@ -7,7 +7,6 @@ import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 import safetensors.torch
 import torch
 from ray_standin import RayStandIn
+from ray_users import outside, relatives
 from toy import batch_of, everything, make_agent, randomise
 
 from benchmarks.performance.mismatch import flat_model
@@ -145,11 +145,9 @@ def spoil(replica: Any) -> None:
 
 @pytest.mark.process
 def test_training_does_not_depend_on_the_number_of_replicas(
-    cluster: RayConnection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor on the loss of one; and replicas with other weights than the policy are refused."""
-    import ray
-
+    """Nor on the loss of one; and replicas with other weights than the policy are refused. They start a cluster."""
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "ray", RayStandIn())  # one replica, in this process
         one = agent(1).learn(64)
@@ -159,6 +157,9 @@ def test_training_does_not_depend_on_the_number_of_replicas(
     pool = replicas_of(two)._pool
     assert pool is not None
     assert pool.name.startswith("1-")
+    assert outside({os.getpid(), *relatives(os.getpid())}) == [], "Ray listens on the loopback interface only"
+    import ray  # after the replicas, which set where it listens
+
     run, load = pool.run, pool.load
 
     def lose_one(calls: Any) -> Any:
@@ -194,24 +195,3 @@ def test_replicas_without_room_beside_other_actors_are_refused(
         pytest.raises(WorkerError, match=r"Expected room for 1 replicas with 1 CPU each; .* has room for 0\. .*act"),
     ):
         _Pool(b"", "", {"CPU": 1.0}, 1, plain_passes=False).start()
-
-
-@pytest.mark.process
-def test_replicas_listen_on_the_loopback_interface_only() -> None:
-    """In a process of its own, where nothing has imported Ray before."""
-    script = (
-        "import os, test_replicas as t, ray_users as u\n"
-        "t.agent(1, n_steps=1).learn(16)\n"
-        "family = {os.getpid(), *u.relatives(os.getpid())}\n"
-        "print('outside:', u.outside(family))\n"
-    )
-    path = os.pathsep.join((str(Path(__file__).parent), *filter(None, sys.path)))
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "outside: []" in done.stdout
-    assert "all interfaces" not in done.stderr

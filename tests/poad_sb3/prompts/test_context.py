@@ -199,8 +199,7 @@ def test_stock_tools_evaluate_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("n_envs", [1, 2])
-@pytest.mark.parametrize("stop_at", [16, 24, 26])
+@pytest.mark.parametrize(("n_envs", "stop_at"), [(1, 16), (1, 26), (2, 24)])
 def test_training_goes_on_exactly_in_the_middle_of_an_episode(tmp_path: Path, n_envs: int, stop_at: int) -> None:
     """The history so far belongs to the checkpoint."""
     kwargs = {"n_envs": n_envs, "env": {"moves": 5}, "policy_kwargs": SHOWS, "n_steps": 8 if n_envs == 1 else 4}
