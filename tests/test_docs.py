@@ -70,14 +70,13 @@ def _tests() -> dict[str, set[str]]:
 def test_tests_that_pages_name_exist() -> None:
     tests = _tests()
     known, missing = set().union(*tests.values()), []
-    for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")):
         page = path.read_text(encoding="utf-8")
-        named = re.findall(r"`(?:tests/\S*/)?(test_\w+\.py)` \(((?:`test_\w+`(?:, )?)+)\)", page)
-        missing += [
-            (path.name, file) for file in re.findall(r"`(?:tests/\S*/)?(test_\w+\.py)`", page) if file not in tests
-        ]
+        missing += [(path.name, file) for file in re.findall(r"`(tests/\S+\.py)`", page) if not (ROOT / file).exists()]
+        missing += [(path.name, file) for file in re.findall(r"`(test_\w+\.py)`", page) if file not in tests]
         missing += [(path.name, name) for name in re.findall(r"`(test_\w+)`", page) if name not in known]
-        missing += [(file, name) for file, names in named for name in names.split("`")[1::2] if name not in tests[file]]
+        for file, names in re.findall(r"`(?:tests/\S+/)?(test_\w+\.py)`\s+\(((?:`test_\w+`(?:,\s+)?)+)\)", page):
+            missing += [(path.name, name) for name in re.findall(r"`(\w+)`", names) if name not in tests.get(file, ())]
     assert missing == []
 
 

@@ -1,6 +1,7 @@
 """Trainings for a number of ranks: digests of all that a training leaves.
 
-`python rank_cases.py N NAME...` starts N ranks; rank 0 writes them, as JSON.
+`python -c "import rank_cases; rank_cases.run()" N NAME...` starts N ranks; rank 0 writes them, as JSON. As the main
+module this file would be imported by each process of `SubprocVecEnv`, and with it the packages of models.
 """
 
 from __future__ import annotations
@@ -14,17 +15,28 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import torch
 from forked_ranks import forked_ranks
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
+from toy import LampEnv
 
-import lang_envs  # noqa: F401
+from lang_envs.core import Outcome
 from poad_sb3 import GRPO, POAD, TWOSOME
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributed import end_ranks, start_ranks
 from poad_sb3.vec_env.make_envs import make_envs
 
+
+class Spelling(LampEnv):
+    """Every text is a move that pays for each "e": the free texts of an untrained model differ in reward."""
+
+    def _execute(self, text: str) -> Outcome:
+        return self._move(0.1 * text.count("e"))
+
+
+gym.register("RankCases/Spelling-v0", entry_point=Spelling)
 KEYS = {"k": 1, "d": 0}
 LISTED: dict[str, Any] = {
     "n_steps": 4,
@@ -37,12 +49,12 @@ CASES: dict[str, tuple[type[LLMOnPolicyAlgorithm], str, dict[str, Any], dict[str
     "POAD, trie": (POAD, "MultiKey-v0", KEYS, LISTED),
     "GRPO, trie": (GRPO, "MultiKey-v0", KEYS, LISTED),
     "TWOSOME, candidates": (TWOSOME, "VirtualHome-FoodPreparation-v0", {}, LISTED),
-    "POAD, free": (POAD, "VirtualHome-FoodPreparation-v0", {}, FREE),
+    "POAD, free": (POAD, "RankCases/Spelling-v0", {}, FREE),
     "POAD, SubprocVecEnv": (POAD, "MultiKey-v0", KEYS, LISTED),
     "GRPO, free": (
         GRPO,
-        "MultiKey-v0",
-        {**KEYS, "max_steps": 4},
+        "RankCases/Spelling-v0",
+        {},
         {**FREE, "max_new_tokens": 8, "n_epochs": 1, "ratio": "sequence"},
     ),
 }
@@ -80,8 +92,7 @@ def make(name: str, ranks: Any) -> Any:
     algorithm, env_id, env_kwargs, arguments = CASES[name]
     envs: Any = env_id
     if ranks.is_first and name.endswith("SubprocVecEnv"):
-        kwargs = {"start_method": "fork"}  # another one imports this file in each process
-        envs = make_vec_env(env_id, 2, env_kwargs=env_kwargs, vec_env_cls=SubprocVecEnv, vec_env_kwargs=kwargs)
+        envs = make_vec_env(f"lang_envs:{env_id}", 2, env_kwargs=env_kwargs, vec_env_cls=SubprocVecEnv)
     elif ranks.is_first:
         envs = make_envs(env_id, env_kwargs, N_ENVS)
     return algorithm("LLMPolicy", envs, seed=3, **arguments)
@@ -92,11 +103,13 @@ def trainings(names: Iterable[str], ranks: Any, folder: Path) -> dict[str, dict[
     found = {}
     for name in names:
         model = make(name, ranks)
+        untrained = digests(model)["weights"] if ranks.is_first else ""
         model.learn(3 * model.n_steps * model.n_envs)
         path = folder / "model.zip"
         model.save(path)  # by all ranks; rank 0 writes
         if ranks.is_first:
             found[name] = digests(model)
+            assert found[name]["weights"] != untrained, name
         again = type(model).load(path, None)  # each rank reads it
         found.get(name, {})["loaded"] = str(again.num_timesteps == model.num_timesteps)
         model.env.close()
@@ -113,5 +126,5 @@ def main(names: list[str]) -> None:
     end_ranks()
 
 
-if __name__ == "__main__":
+def run() -> None:
     forked_ranks(int(sys.argv[1]), lambda: main(sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""Trainings with weights that two ranks share (FSDP2), and the same in one process: `python sharded_cases.py N`."""
+"""Trainings with weights that two ranks share (FSDP2), and the same in one process; run as `rank_cases`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
 N_UPDATES = {"lora": 20, "all weights": 20, "bfloat16": 3, "free text": 3}
 N_ENVS = 8
 KEYS = {"k": 1, "d": 0, "invalid_action_reward": -0.1}
+"""A free text is an invalid action: without a reward its value would be learned from the beginning."""
 FREE = {"action_sampling": "free", "max_new_tokens": 16}
 """Settings of the case "free text"; its logits are made in slices, of which the ranks have different numbers."""
 SETTINGS: dict[str, Any] = {
@@ -48,6 +49,8 @@ class Losses(BaseCallback):
         values = self.logger.name_to_value
         if "train/value_loss" in values:
             self.seen.append((*(values[f"train/{name}"] for name in ("value_loss", "entropy", "policy_grad_norm")),))
+
+    _on_training_end = _on_rollout_start  # the losses of the last update
 
     def _on_step(self) -> bool:
         return True
@@ -93,5 +96,5 @@ def main() -> None:
     end_ranks()
 
 
-if __name__ == "__main__":
+def run() -> None:
     forked_ranks(int(sys.argv[1]), main)

@@ -12,12 +12,14 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+import typer
 from toy import Collector, make_agent, moved, randomise, run_update, weights_of
 
 from poad_sb3 import POAD
 from poad_sb3.cli import train
 from poad_sb3.distributed import Ranks
-from poad_sb3.errors import ModelError
+from poad_sb3.distributed.launch import LOST_RANK
+from poad_sb3.errors import LostRankError, ModelError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.settings import ModelSettings, PPOSettings
 
@@ -76,6 +78,26 @@ def test_a_command_leaves_its_ranks_after_the_last_save(monkeypatch: pytest.Monk
     model: Any = SimpleNamespace(num_timesteps=0, learn=noted("learn"), save=noted("save"), logger=logger, env=None)
     train._learn(SimpleNamespace(latest="latest.zip"), SimpleNamespace(steps=8), None, model, [])  # type: ignore[arg-type]
     assert calls == ["learn", "save", "end_ranks", "close"]
+
+
+def test_a_command_that_lost_a_rank_ends_after_rank_0(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A launcher ends rank 0 as soon as another one ends: its error would be taken for a lost rank, and tried again."""
+    calls: list[str] = []
+
+    class Second(Ranks):
+        def wait_until_first_ends(self) -> None:
+            calls.append("rank 0 has ended")
+
+    def learn(*_: object, **__: object) -> None:
+        raise LostRankError("Rank 0 gives no sign of life.")
+
+    monkeypatch.setattr("poad_sb3.distributed.ranks._current", Second())
+    model: Any = SimpleNamespace(num_timesteps=0, learn=learn, logger=SimpleNamespace(close=lambda: None), env=None)
+    folder = SimpleNamespace(latest=tmp_path / "latest.zip", path=tmp_path)
+    with pytest.raises(typer.Exit) as end:
+        train._learn(folder, SimpleNamespace(steps=8), None, model, [])  # type: ignore[arg-type]
+    assert end.value.exit_code == LOST_RANK
+    assert calls == ["rank 0 has ended"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")

@@ -413,6 +413,7 @@ def test_rank_0_ends_with_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         ({0: 3, 1: 5}, 3),
         ({0: 15, 1: -9}, "Rank 1 of 2 was lost (signal 9)"),
         ({0: 5, 1: -9}, "Rank 1 of 2 was lost (signal 9)"),
+        ({0: -9, 1: 5}, "Rank 0 of 2 was lost (signal 9)"),
         ({0: -15, 1: 5}, "Rank 1 of 2 was lost (it waited in vain for another)"),
         ({0: 15}, "Rank 0 of 2 was lost (signal 15)"),
     ],

@@ -79,9 +79,10 @@ def test_a_lost_head_ends_the_command_and_the_run_goes_on(tmp_path: Path, monkey
         wait_for_step(tmp_path / "run", EVERY, process)
         cluster.lose_head()
         assert process.wait(60) == 1
+        monkeypatch.delenv("RAY_gcs_rpc_server_reconnect_timeout_s")
     assert "Failed to connect to GCS" in output(tmp_path / "run")
     assert reached_step(tmp_path / "run") < STEPS
-    resume(tmp_path / "run", "--ray", "off")
+    resume(tmp_path / "run", "--ray", "local", "--n-actors", "1")
     assert members(tmp_path / "run") == undisturbed()
 
 

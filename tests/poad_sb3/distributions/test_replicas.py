@@ -17,7 +17,6 @@ import pytest
 import safetensors.torch
 import torch
 from ray_standin import RayStandIn
-from ray_users import outside, relatives
 from toy import batch_of, everything, make_agent, randomise
 
 from benchmarks.performance.mismatch import flat_model
@@ -25,7 +24,7 @@ from poad_sb3 import POAD
 from poad_sb3.distributed import ray_cluster
 from poad_sb3.distributed.ray_cluster import RayConnection
 from poad_sb3.distributed.ray_executor import RayExecutor
-from poad_sb3.distributions import ReplicaDistribution
+from poad_sb3.distributions import ReplicaDistribution, replicas
 from poad_sb3.distributions.free import generate
 from poad_sb3.distributions.replicas import ModelReplica, _Pool
 from poad_sb3.errors import MismatchError, ModelError, WorkerError
@@ -157,7 +156,6 @@ def test_training_does_not_depend_on_the_number_of_replicas(
     pool = replicas_of(two)._pool
     assert pool is not None
     assert pool.name.startswith("1-")
-    assert outside({os.getpid(), *relatives(os.getpid())}) == [], "Ray listens on the loopback interface only"
     import ray  # after the replicas, which set where it listens
 
     run, load = pool.run, pool.load
@@ -183,6 +181,19 @@ def test_training_does_not_depend_on_the_number_of_replicas(
     with pytest.raises(MismatchError):
         two.learn(32, reset_num_timesteps=False)
     replicas_of(two).close()
+
+
+def test_replicas_connect_before_ray_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray reads where it may listen when it is imported: `RayConnection` says the loopback interface only."""
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
+
+    def connect() -> None:
+        assert "ray" not in sys.modules
+        raise WorkerError("no cluster")
+
+    monkeypatch.setattr(replicas, "RayConnection", connect)
+    with pytest.raises(WorkerError, match="no cluster"):
+        _Pool(b"", "", {"CPU": 1.0}, 1, plain_passes=False).start()
 
 
 @pytest.mark.process
