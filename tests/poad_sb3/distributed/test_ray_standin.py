@@ -14,6 +14,7 @@ from toy import everything, make_agent
 
 from benchmarks.performance.mismatch import flat_model
 from poad_sb3.distributed.ray_vec_env import make_ray_envs
+from poad_sb3.distributions import ReplicaDistribution
 from poad_sb3.vec_env.pipelined import make_pipelined_envs
 
 
@@ -51,3 +52,6 @@ def test_replicas_and_a_lost_one(ray: RayStandIn) -> None:
     two.learn(16, reset_num_timesteps=False)
     assert len(ray.handles) == 4
     assert everything(two) == everything(one)
+    for model in (one, two):
+        assert isinstance(model.policy.distribution, ReplicaDistribution)
+        model.policy.distribution.close()  # while the stand-in is there

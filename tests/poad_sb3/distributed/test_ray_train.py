@@ -72,7 +72,8 @@ def test_actors_without_ray_and_too_many_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.process
 def test_a_lost_head_ends_the_command_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)  # of the cluster of other rows
+    for name in ("RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):  # of the cluster of other rows
+        monkeypatch.delenv(name, raising=False)
     with SimulatedCluster() as cluster:
         monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")  # a minute by default
         process = poad("--ray", cluster.address, "--n-actors", "2", folder=tmp_path / "run")

@@ -144,9 +144,11 @@ def spoil(replica: Any) -> None:
 
 @pytest.mark.process
 def test_training_does_not_depend_on_the_number_of_replicas(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    cluster: RayConnection, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor on the loss of one; and replicas with other weights than the policy are refused. They start a cluster."""
+    """Nor on the loss of one; and replicas with other weights than the policy are refused."""
+    import ray
+
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "ray", RayStandIn())  # one replica, in this process
         one = agent(1).learn(64)
@@ -156,8 +158,6 @@ def test_training_does_not_depend_on_the_number_of_replicas(
     pool = replicas_of(two)._pool
     assert pool is not None
     assert pool.name.startswith("1-")
-    import ray  # after the replicas, which set where it listens
-
     run, load = pool.run, pool.load
 
     def lose_one(calls: Any) -> Any:
