@@ -41,7 +41,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest --dist wor
 test: $(VENV)/.dev ## the test suite, with one row of each product (about 6 minutes)
 	$(PYTEST) -n 2 -m "not matrix and not process and not slow"
 
-test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (about 20 minutes)
+test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (20 to 30 minutes)
 	$(PYTEST) -n 3 -m "(matrix or process) and not slow"
 
 check: $(VENV)/.dev ## lint, format, types and prose
