@@ -15,28 +15,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
+import ray_users  # noqa: F401 - registers Spelling
 import torch
 from forked_ranks import forked_ranks
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv
-from toy import LampEnv
 
-from lang_envs.core import Outcome
 from poad_sb3 import GRPO, POAD, TWOSOME
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributed import end_ranks, start_ranks
 from poad_sb3.vec_env.make_envs import make_envs
 
-
-class Spelling(LampEnv):
-    """Every text is a move that pays for each "e": the free texts of an untrained model differ in reward."""
-
-    def _execute(self, text: str) -> Outcome:
-        return self._move(0.1 * text.count("e"))
-
-
-gym.register("RankCases/Spelling-v0", entry_point=Spelling)
 KEYS = {"k": 1, "d": 0}
 LISTED: dict[str, Any] = {
     "n_steps": 4,
@@ -49,11 +38,11 @@ CASES: dict[str, tuple[type[LLMOnPolicyAlgorithm], str, dict[str, Any], dict[str
     "POAD, trie": (POAD, "MultiKey-v0", KEYS, LISTED),
     "GRPO, trie": (GRPO, "MultiKey-v0", KEYS, LISTED),
     "TWOSOME, candidates": (TWOSOME, "VirtualHome-FoodPreparation-v0", {}, LISTED),
-    "POAD, free": (POAD, "RankCases/Spelling-v0", {}, FREE),
+    "POAD, free": (POAD, "RayUsers/Spelling-v0", {}, FREE),
     "POAD, SubprocVecEnv": (POAD, "MultiKey-v0", KEYS, LISTED),
     "GRPO, free": (
         GRPO,
-        "RankCases/Spelling-v0",
+        "RayUsers/Spelling-v0",
         {},
         {**FREE, "max_new_tokens": 8, "n_epochs": 1, "ratio": "sequence"},
     ),

@@ -56,11 +56,14 @@ class TracedLamps(LangEnv[tuple[str, int]]):
         return self._move(-0.1)
 
     def _move(self, reward: float) -> Outcome:
-        Path(self.folder, f"{os.getpid()}-{time.monotonic_ns()}").touch()
+        self._trace()
         time.sleep(self.seconds)
         self._world = (self._draw(), self._world[1] - 1)
         over = self._world[1] == 0
         return Outcome(reward, over, False, over)
+
+    def _trace(self) -> None:
+        Path(self.folder, f"{os.getpid()}-{time.monotonic_ns()}").touch()
 
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
         return {"colour": self._world[0]}
@@ -70,6 +73,19 @@ class TracedLamps(LangEnv[tuple[str, int]]):
 
     def hash_seed(self) -> str | None:
         return os.environ.get("PYTHONHASHSEED")
+
+
+class Spelling(TracedLamps):
+    """Every text is a move that pays for each "e": the free texts of an untrained model differ in reward."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def _execute(self, text: str) -> Outcome:
+        return self._move(0.1 * text.count("e"))
+
+    def _trace(self) -> None:
+        """Leave no file."""
 
 
 class LampsElsewhere(TracedLamps):
@@ -119,6 +135,7 @@ class UnsteadyDoors(TracedDoors):
 
 
 gym.register("RayUsers/Doors-v0", entry_point="ray_users:TracedDoors")
+gym.register("RayUsers/Spelling-v0", entry_point="ray_users:Spelling")
 
 
 def choose(env: VecEnv, rng: np.random.Generator, infos: list[dict[str, Any]]) -> np.ndarray:
