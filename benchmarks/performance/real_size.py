@@ -41,12 +41,14 @@ SIZES = {  # hidden, layers, intermediate, heads, kv heads, vocabulary
     "0.5b": (896, 24, 4864, 14, 2, 151_936),
     "1.5b": (1536, 28, 8960, 12, 2, 151_936),
 }
+N_STEPS = 2
+"""Steps of each environment in a rollout: a few are enough for speed and memory, which do not depend on them."""
 TASKS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "VirtualHome": ("VirtualHome-FoodPreparation-v0", 4, {}),
     "DataSciCoding": (
         "DataSciCoding-balance-scale-v0",
         4,
-        {"action_sampling": "free", "max_new_tokens": 64, "temperature": 0.7, "top_k": 50},
+        {"action_sampling": "free", "max_new_tokens": 16, "temperature": 0.7, "top_k": 50},
     ),
 }
 
@@ -61,7 +63,7 @@ def make_model(size: str, dtype: str, device: str) -> tuple[Any, Any]:
     return random_model(config, dtype, device), AutoTokenizer.from_pretrained(POCKET_FOLDER)
 
 
-def train(size: str, dtype: str, task: str, device: str, n_steps: int) -> dict[str, Any]:
+def train(size: str, dtype: str, task: str, device: str, n_steps: int = N_STEPS) -> dict[str, Any]:
     """Run two rollouts and updates, and time the second; times in seconds, memory in bytes."""
     env_id, n_envs, settings = TASKS[task]
     kwargs = {"model": partial(make_model, size, dtype, device), "gradient_checkpointing": True}
@@ -106,7 +108,7 @@ def real_size(
     size: Annotated[list[str] | None, one_of(SIZES, "Repeatable.")] = None,
     dtype: Annotated[list[str] | None, one_of(DTYPES, "Repeatable.")] = None,
     task: Annotated[list[str] | None, one_of(TASKS, "Repeatable.")] = None,
-    n_steps: Annotated[int, typer.Option(help="Of each of four environments.")] = 8,
+    n_steps: Annotated[int, typer.Option(help="Of each of four environments.")] = N_STEPS,
 ) -> None:
     """Train models of real sizes with random weights on any device."""
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 is to be float32

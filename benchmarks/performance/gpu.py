@@ -1,0 +1,363 @@
+"""Checks and measurements for a machine with a GPU, in the order of their worth, within a time budget.
+
+Device tests; speed and learning of POAD with SmolLM2 on Tomato Salad, in float32 and in bfloat16; the kernels of a
+rollout and of an update; peak memory beside its forecast; and models of real size (`measure real-size`). No part needs
+a network. Results are written after each part, so that the command may be stopped at any time; a part that fails is
+recorded with its error, and a part without enough time left with the reason.
+
+    python -m benchmarks measure gpu --minutes 8
+    python -m benchmarks measure gpu --minutes 1 --device cpu --model pocket    # a rehearsal
+
+Writes gpu.json; on another device than a GPU runs/gpu.json.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import torch
+import typer
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from benchmarks.performance.real_size import TASKS, train
+from benchmarks.runner.files import write_result
+from benchmarks.runner.machine import RESULTS
+from poad_sb3 import POAD
+from poad_sb3.memory.dry_run import expect
+from poad_sb3.presets import PRESETS
+
+ROOT = Path(__file__).parents[2]
+TESTS = "tests/poad_sb3/language_model/test_devices.py"
+ENV_ID = "Overcooked-TomatoSalad-v0"
+DTYPES = ("float32", "bfloat16")
+SUCCESS_WINDOW = 20
+"""Number of episodes that a success rate is over."""
+TOP = 10
+"""Number of kernels listed."""
+
+
+class Event(NamedTuple):
+    """A kernel that ran, or on a CPU an operator of PyTorch with those that it calls.
+
+    Attributes:
+        name: Name of the kernel.
+        start: Start, in nanoseconds.
+        end: End, in nanoseconds.
+    """
+
+    name: str
+    start: int
+    end: int
+
+
+class Part(NamedTuple):
+    """A part of the measurement.
+
+    Attributes:
+        name: Key of its result.
+        measure: Function that measures, given the seconds it may take.
+        least: Seconds that must be left for it to start.
+        share: Largest share of the whole time that it may take.
+    """
+
+    name: str
+    measure: Callable[[float], dict[str, Any]]
+    least: float
+    share: float
+
+
+def run_parts(parts: Iterable[Part], seconds: float, record: Callable[[str, dict[str, Any]], None]) -> None:
+    """Measure the parts in order and record each result, error, or reason to skip.
+
+    Args:
+        parts: Parts of the measurement.
+        seconds: Time budget of all parts together, in seconds.
+        record: Function that stores the result of a part.
+    """
+    began = time.monotonic()
+    for part in parts:
+        left = seconds - (time.monotonic() - began)
+        if left < part.least:
+            record(part.name, {"skipped": f"{max(0.0, left):.0f} s are left, and it needs {part.least:.0f} s"})
+            continue
+        start = time.monotonic()
+        try:
+            result = part.measure(min(left, part.share * seconds))
+        except Exception as error:  # the other parts are worth measuring all the same
+            result = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc(limit=-8)}
+        record(part.name, {**result, "part_seconds": round(time.monotonic() - start, 2)})
+
+
+def run_tests(device: str, seconds: float) -> dict[str, Any]:
+    """Run the device tests in a process of their own."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", TESTS]
+    command += ["--gpu"] if _is_cuda(device) else []
+    start = time.monotonic()
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or b""
+        text = output.decode(errors="replace") if isinstance(output, bytes) else output
+        return {"error": f"Did not end within {seconds:.0f} s.", "tail": text[-4000:]}
+    counts = {outcome: int(number) for number, outcome in re.findall(r"(\d+) (passed|failed|errors?)", done.stdout)}
+    result = {"passed": 0, "failed": 0, **counts, "seconds": round(time.monotonic() - start, 1)}
+    return result if done.returncode == 0 else {**result, "tail": done.stdout[-8000:]}
+
+
+class Trainings:
+    """Trainings of POAD on Tomato Salad, one for each dtype, kept for the parts that look at them.
+
+    Args:
+        model: `model` of the policy.
+        preset: Name of a preset.
+        device: Torch device.
+        max_steps: Environment steps of a training at most.
+    """
+
+    def __init__(self, model: str, preset: str, device: str, max_steps: int) -> None:
+        self.model, self.preset, self.device, self.max_steps = model, preset, device, max_steps
+        self._algorithms: dict[str, POAD] = {}
+        self._peaks: dict[str, int] = {}
+
+    def train(self, dtype: str, seconds: float) -> dict[str, Any]:
+        """Train until the time or the steps are used up, one rollout at a time; the first is not timed."""
+        start, before = time.monotonic(), 0
+        if _is_cuda(self.device):
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+        algorithm, episodes = self._make(dtype), _Episodes()
+        made = time.monotonic() - start
+        curve: list[dict[str, Any]] = []
+        errors: list[float] = []
+        length = algorithm.n_steps * algorithm.n_envs
+        timed, n_timed, last = 0.0, 0, 0.0
+        while algorithm.num_timesteps < self.max_steps and time.monotonic() - start + last < seconds:
+            began = self._now()
+            algorithm.learn(length, callback=episodes, reset_num_timesteps=False)
+            last = self._now() - began
+            if curve:
+                timed, n_timed = timed + last, n_timed + length
+            errors.append(float(algorithm.logger.name_to_value["train/first_ratio_error"]))
+            curve.append({"steps": algorithm.num_timesteps, "seconds": round(last, 3), "success": episodes.success})
+        if _is_cuda(self.device):
+            self._peaks[dtype] = torch.cuda.max_memory_allocated() - before
+        return {
+            "model": self.model,
+            "preset": self.preset,
+            "dtype": dtype,
+            "parameters": algorithm.policy.lm.base.num_parameters(),
+            "seconds_to_make": round(made, 2),
+            "steps_per_second": n_timed / timed if timed else None,
+            "first_ratio_error": max(errors, default=None),
+            "curve": curve,
+        }
+
+    def kernels(self, dtype: str, seconds: float) -> dict[str, Any]:
+        """Profile one rollout and one update of the training."""
+        algorithm = self._existing(dtype)
+        _, callback = algorithm._setup_learn(10**9, CallbackList([]), reset_num_timesteps=False)
+        assert algorithm.env is not None
+        rollout = partial(
+            algorithm.collect_rollouts, algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps
+        )
+        result = {"events": "kernels" if _is_cuda(self.device) else "operators, with those that they call"}
+        return {**result, "rollout": self._profile(rollout), "update": self._profile(algorithm.train)}
+
+    def memory(self, seconds: float) -> dict[str, Any]:
+        """Compare the peak of each training with its forecast, in bytes."""
+        result: dict[str, Any] = {}
+        for dtype in DTYPES:
+            if dtype not in self._algorithms:
+                result[dtype] = {"skipped": "there was no training"}
+                continue
+            algorithm = self._algorithms[dtype]
+            expected = expect(algorithm, algorithm._last_obs)
+            on_device = expected.needed.total - expected.workload.host_bytes
+            peak = self._peaks.get(dtype)
+            result[dtype] = {
+                "peak": peak,
+                "forecast": on_device,
+                "forecast_to_peak": None if peak is None else on_device / peak,
+                "parts": expected.needed._asdict(),
+            }
+            if peak is None:
+                result[dtype]["reason"] = "the peak of one training is measured on a GPU only"
+        return result
+
+    def drop(self) -> None:
+        """Drop the trainings, so that their memory is free."""
+        self._algorithms.clear()
+        if _is_cuda(self.device):
+            torch.cuda.empty_cache()
+
+    def _make(self, dtype: str) -> POAD:
+        policy = {"model": self.model, "dtype": dtype}
+        algorithm = POAD.from_preset(self.preset, ENV_ID, policy_kwargs=policy, device=self.device, seed=0)
+        self._algorithms[dtype] = algorithm
+        return algorithm
+
+    def _existing(self, dtype: str) -> POAD:
+        """Return the training, or else one after a rollout and an update as warm-up."""
+        if dtype in self._algorithms:
+            return self._algorithms[dtype]
+        algorithm = self._make(dtype)
+        return algorithm.learn(algorithm.n_steps * algorithm.n_envs)
+
+    def _now(self) -> float:
+        if _is_cuda(self.device):
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def _profile(self, run: Callable[[], object]) -> dict[str, Any]:
+        activity = ProfilerActivity.CUDA if _is_cuda(self.device) else ProfilerActivity.CPU
+        with profile(activities=[activity]) as profiler:
+            start = self._now()
+            run()
+            wall = self._now() - start
+        return summarize(_events(profiler, DeviceType.CUDA if _is_cuda(self.device) else DeviceType.CPU), wall)
+
+
+class _Episodes(BaseCallback):
+    """Successes of the last episodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: deque[bool] = deque(maxlen=SUCCESS_WINDOW)
+
+    @property
+    def success(self) -> float | None:
+        return sum(self._last) / len(self._last) if self._last else None
+
+    def _on_step(self) -> bool:
+        for info, done in zip(self.locals["infos"], self.locals["dones"], strict=True):
+            if done:
+                self._last.append(bool(info["success"]))
+        return True
+
+
+def _events(profiler: Any, device: DeviceType) -> Iterator[Event]:
+    """Yield the events of a kind of device; copies, fills and waits of a GPU are no kernels."""
+    for event in profiler.profiler.kineto_results.events():
+        name = event.name()
+        if event.device_type() == device and not name.startswith(("Memcpy", "Memset")) and not name.endswith("Sync"):
+            yield Event(name, event.start_ns(), event.start_ns() + event.duration_ns())
+
+
+def summarize(events: Iterable[Event], wall: float) -> dict[str, Any]:
+    """Return the share of time without a kernel, and the kernels that took most time together.
+
+    Args:
+        events: Kernels, in any order; they may overlap.
+        wall: Wall time, in seconds.
+    """
+    ordered = sorted(events, key=lambda event: event.start)
+    times: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    busy, end = 0, 0
+    for event in ordered:
+        times[event.name] += event.end - event.start
+        calls[event.name] += 1
+        busy += max(0, event.end - max(end, event.start))
+        end = max(end, event.end)
+    total = sum(times.values())
+    top = [
+        {"name": name[:160], "ms": duration / 1e6, "calls": calls[name], "share": duration / total}
+        for name, duration in times.most_common(TOP)
+    ]
+    return {
+        "wall_seconds": wall,
+        "busy_seconds": busy / 1e9,
+        "idle_share": 1 - busy / 1e9 / wall if ordered else None,
+        "calls": len(ordered),
+        "top": top,
+    }
+
+
+@contextmanager
+def _full_precision() -> Iterator[None]:
+    """Compute float32 products in float32."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def real_sizes(size: str, dtype: str, device: str, before: Callable[[], None], seconds: float) -> dict[str, Any]:
+    """Train a model of real size on both tasks of `measure real-size`, while there is time."""
+    before()
+    start, runs = time.monotonic(), []
+    for task in TASKS:
+        if not runs or 2 * (time.monotonic() - start) < seconds:
+            runs.append({**train(size, dtype, task, device), "seconds_with_making": time.monotonic() - start})
+    return {"runs": runs}
+
+
+def _is_cuda(device: str) -> bool:
+    return torch.device(device).type == "cuda"
+
+
+def gpu(
+    minutes: Annotated[float, typer.Option(min=0.1, help="Time budget.")] = 8.0,
+    device: str = "cuda",
+    model: Annotated[str, typer.Option(help="Model of the trainings on Tomato Salad.")] = "smollm2",
+    preset: Annotated[str | None, typer.Option(help="Preset of the trainings; by default that of the model.")] = None,
+    max_steps: Annotated[int, typer.Option(min=1, help="Environment steps of each training at most.")] = 8_192,
+    size: Annotated[str | None, typer.Option(help="Size of `measure real-size`; 0.5b on a GPU.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file with the results.")] = None,
+) -> None:
+    """Run device tests, SmolLM2 on Tomato Salad, kernels, memory and models of real size."""
+    is_cuda = _is_cuda(device)
+    preset = preset or (f"{model}/overcooked" if f"{model}/overcooked" in PRESETS else "smollm2/overcooked")
+    size = size or ("0.5b" if is_cuda else "0.05b")
+    out = out or (RESULTS if is_cuda else Path("runs")) / "gpu.json"
+    trainings = Trainings(model, preset, device, max_steps)
+    large = 40 if is_cuda else 15
+    parts = [Part("tests", partial(run_tests, device), 45, 0.3)]
+    for dtype in DTYPES:
+        parts += [
+            Part(f"training_{dtype}", partial(trainings.train, dtype), 10, 0.2),
+            Part(f"kernels_{dtype}", partial(trainings.kernels, dtype), 10, 0.1),
+        ]
+    parts += [Part("memory", trainings.memory, 2, 0.1)]
+    for dtype in reversed(DTYPES):
+        measure = partial(real_sizes, size, dtype, device, trainings.drop)
+        parts += [Part(f"real_size_{dtype}", measure, large, 0.3)]
+    typer.echo(f"{minutes:g} minutes on {device}: {', '.join(part.name for part in parts)}; results in {out}")
+    results: dict[str, Any] = {
+        "device": torch.cuda.get_device_name(device) if is_cuda else device,
+        "minutes": minutes,
+        "model": model,
+        "preset": preset,
+    }
+
+    def record(name: str, result: dict[str, Any]) -> None:
+        results[name] = result
+        write_result(out.stem, results, out.parent)
+        typer.echo(f"{name}: {_headline(result)}")
+
+    with _full_precision():
+        run_parts(parts, 60 * minutes, record)
+    typer.echo(out)
+
+
+def _headline(result: dict[str, Any]) -> str:
+    shown = {key: value for key, value in result.items() if not isinstance(value, list | dict) and key != "traceback"}
+    if result.get("curve"):
+        shown["last"] = result["curve"][-1]
+    return ", ".join(f"{key} {value}" for key, value in shown.items())

@@ -1,0 +1,48 @@
+"""The parts of `measure gpu`, and its summary of kernels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.performance import gpu
+from benchmarks.performance.gpu import Event, Part, run_parts, summarize
+
+
+def test_a_part_that_fails_or_has_no_time_does_not_stop_the_others() -> None:
+    def fail(seconds: float) -> dict[str, Any]:
+        raise RuntimeError("out of memory")
+
+    def measure(seconds: float) -> dict[str, Any]:
+        return {"given": seconds}
+
+    results: dict[str, dict[str, Any]] = {}
+    parts = [Part("fails", fail, 1, 0.5), Part("long", measure, 1000, 1), Part("short", measure, 1, 0.25)]
+    run_parts(parts, 100, results.__setitem__)
+    assert results["fails"]["error"] == "RuntimeError: out of memory"
+    assert results["long"] == {"skipped": "100 s are left, and it needs 1000 s"}
+    assert results["short"]["given"] == 25
+
+
+def test_kernels_that_overlap_count_once_as_busy_time() -> None:
+    events = [Event("b", 500, 700), Event("a", 0, 300), Event("a", 200, 400), Event("c", 550, 600)]
+    summary = summarize(events, 1e-6)
+    assert summary["idle_share"] == pytest.approx(0.4)
+    assert [(kernel["name"], kernel["calls"]) for kernel in summary["top"]] == [("a", 2), ("b", 1), ("c", 1)]
+    assert summary["top"][0]["share"] == pytest.approx(500 / 750)
+    assert summarize([], 1.0)["idle_share"] is None
+
+
+@pytest.mark.process
+def test_a_rehearsal_on_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "run_tests", lambda device, seconds: {"passed": 1, "failed": 0})
+    monkeypatch.setattr(gpu, "train", lambda size, dtype, task, device: {"size": size, "task": task})
+    gpu.gpu(minutes=10, device="cpu", model="pocket", max_steps=128, out=tmp_path / "gpu.json")
+    written = json.loads((tmp_path / "gpu.json").read_text())
+    assert written["training_float32"]["curve"][0]["steps"] == 128
+    assert written["kernels_bfloat16"]["update"]["top"]
+    assert written["memory"]["float32"]["forecast"] > 0
+    assert [run["size"] for run in written["real_size_float32"]["runs"]] == ["0.05b", "0.05b"]
