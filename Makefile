@@ -16,11 +16,11 @@ $(BIN)/python:
 
 # One stamp per set of extras: `make demo` does not wait for linters, `make test` does not wait for mkdocs.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[llm,bench]"
+	$(PIP) -e ".[llm,bench,gguf]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[llm,bench,cli,data,datasci,openai,scale,video,test]"
+	$(PIP) -e ".[llm,bench,cli,data,datasci,gguf,openai,scale,video,test]"
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
@@ -28,7 +28,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[data,datasci,llm,bench,cli,openai,scale,video,docs,test]"
+	$(PIP) -e ".[data,datasci,llm,bench,cli,gguf,openai,scale,video,docs,test]"
 	@touch $@
 
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo

@@ -30,10 +30,10 @@ from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.distributions.agreement import EXPORT_TOLERANCE, ROUNDED_TOLERANCE, export_error
 from poad_sb3.errors import ExportError
 from poad_sb3.export.folder import new_folder, require_whole, write_manifest
-from poad_sb3.language_model.loading import no_progress_bars
+from poad_sb3.language_model.gguf import is_gguf
+from poad_sb3.language_model.loading import local_path, no_progress_bars
 from poad_sb3.language_model.lora import is_quantized, merged_copy
 from poad_sb3.language_model.self_check import is_full_precision
-from poad_sb3.pocket import model_path
 from poad_sb3.settings.model import Check
 
 __all__ = ["Export", "export_policy", "push"]
@@ -220,8 +220,13 @@ def _base_folder(model: Any, commit: str | None, merge: bool) -> Path | None:
             "Expected a base model that others can load by its name; got one that a function makes. "
             "Fix: pass merge=True (poad export --merge), which writes the whole model."
         )
-    folder = Path(model_path(model)).resolve()
-    if folder.is_dir():  # transformers looks there first, too; a folder in its own cache has a commit
+    folder = Path(local_path(model)).resolve()
+    if is_gguf(str(folder)) and not merge:
+        raise ExportError(
+            f"Expected a base model that peft can load by its name; got {folder.name}, a GGUF file. "
+            "Fix: pass merge=True (poad export --merge), which writes the whole model."
+        )
+    if folder.exists():  # transformers looks there first, too; a folder in its own cache has a commit
         return folder
     if commit is not None:
         return None

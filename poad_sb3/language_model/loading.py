@@ -23,6 +23,8 @@ from transformers.utils import logging as transformers_logging
 
 from lang_envs.errors import MissingExtraError, install_command
 from poad_sb3.errors import ModelError
+from poad_sb3.language_model import smollm2
+from poad_sb3.language_model.gguf import dequantizing, gguf_arguments, is_gguf
 from poad_sb3.pocket import model_path
 
 ModelFactory = Callable[[], tuple[Any, Any]]
@@ -169,10 +171,8 @@ def _name_of(factory: ModelFactory) -> str:
 def _from_files(source: ModelSource) -> tuple[Any, Any]:
     assert isinstance(source.model, str)
     check_folder(source.model)
-    where = model_path(source.model)
-    # Explicit: transformers would otherwise ask on stdin whether to run code that comes with a model.
-    both: dict[str, Any] = {"trust_remote_code": False}
-    options: dict[str, Any] = {"dtype": DTYPES[source.dtype]}
+    where, both = located(source)
+    options: dict[str, Any] = {"dtype": DTYPES[source.dtype], **(dequantizing() if "gguf_file" in both else {})}
     if source.attn_implementation is not None:
         options["attn_implementation"] = source.attn_implementation
     if source.quantization is not None:
@@ -199,6 +199,35 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
     return base, tokenizer
 
 
+def located(source: ModelSource) -> tuple[str, dict[str, Any]]:
+    """Return the folder or id of a model, and the arguments for all its files. Fetches SmolLM2 if it is not here.
+
+    Raises:
+        ModelError: If SmolLM2 cannot be fetched, there is no such GGUF file, or it is to be quantised again.
+        MissingExtraError: If the package that reads GGUF files is not installed.
+    """
+    assert isinstance(source.model, str)
+    # Explicit: transformers would otherwise ask on stdin whether to run code that comes with a model.
+    both: dict[str, Any] = {"trust_remote_code": False}
+    if source.model == smollm2.NAME:
+        smollm2.fetch()
+    where = local_path(source.model)
+    if not is_gguf(where):
+        return where, both
+    if source.quantization is not None:
+        raise ModelError(
+            f"Expected no quantization of {where}, a GGUF file, which is dequantized; got {source.quantization!r}. "
+            "Fix: leave it out, or use a folder or an id of the hub."
+        )
+    folder, of_file = gguf_arguments(Path(where))
+    return folder, {**both, **of_file}
+
+
+def local_path(model: str) -> str:
+    """Return the folder of an embedded model or of SmolLM2; other names are returned unchanged."""
+    return str(smollm2.folder()) if model == smollm2.NAME else model_path(model)
+
+
 def check_folder(model: str) -> None:
     """Refuse a path that can only be a folder and does not exist, before any request to a hub.
 
@@ -206,7 +235,7 @@ def check_folder(model: str) -> None:
         ModelError: If there is no such path.
     """
     is_path = model.startswith((".", "/", "~")) or "\\" in model or model.count("/") > 1
-    if is_path and not Path(model).exists():
+    if is_path and not is_gguf(model) and not Path(model).exists():
         raise ModelError(
             f"Expected a folder with a Hugging Face model; there is no {Path(model).resolve()}. Fix: the path where "
             "it is now; for a checkpoint POAD.load(..., policy_kwargs={'model': path}), --set policy_kwargs.model=PATH."

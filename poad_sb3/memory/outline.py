@@ -23,7 +23,6 @@ from poad_sb3.errors import ModelError
 from poad_sb3.language_model import loading
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.lora import adapt
-from poad_sb3.pocket import model_path
 from poad_sb3.prompts import Prompter, prompt_template
 from poad_sb3.settings import ModelSettings, SamplingSettings, split_settings
 from poad_sb3.settings.model import CriticTrunk
@@ -96,14 +95,14 @@ def _outline(source: loading.ModelSource) -> tuple[Any, Any]:
         base, tokenizer = loading.from_factory(source)
         return base.to("meta"), tokenizer
     loading.check_folder(source.model)
-    where = model_path(source.model)
+    where, both = loading.located(source)
     quantization = None if source.quantization is None else loading.quantization_config(source)
     implementation = {} if source.attn_implementation is None else {"attn_implementation": source.attn_implementation}
     try:
         with loading.no_progress_bars(), torch.device("meta"):
-            revision = loading.pinned(where, source.revision)[0]
-            config = AutoConfig.from_pretrained(where, revision=revision, trust_remote_code=False)
-            tokenizer = AutoTokenizer.from_pretrained(where, revision=revision, trust_remote_code=False)
+            both["revision"] = loading.pinned(where, source.revision)[0]
+            config = AutoConfig.from_pretrained(where, **both)
+            tokenizer = AutoTokenizer.from_pretrained(where, **both)
             base = AutoModelForCausalLM.from_config(config, dtype=loading.DTYPES[source.dtype], **implementation)
     except Exception as error:  # of transformers, its file formats, the hub's client, as in loading
         raise ModelError(
@@ -114,6 +113,7 @@ def _outline(source: loading.ModelSource) -> tuple[Any, Any]:
     loading.require_end_token(tokenizer, source)
     if quantization is not None:
         base.config.quantization_config = quantization  # as a loaded model says it
-    if Path(where).is_dir() and not any(Path(where).glob("*.safetensors")) and not any(Path(where).glob("*.bin")):
+    is_folder = Path(where).is_dir() and "gguf_file" not in both
+    if is_folder and not any(Path(where).glob("*.safetensors")) and not any(Path(where).glob("*.bin")):
         raise ModelError(f"Expected weights in {where}; there are none. Fix: complete the folder.")
     return base, tokenizer

