@@ -29,5 +29,6 @@ def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDi
             return EndpointDistribution(lm, sampling)
         return ReplicaDistribution(lm, sampling) if sampling.generation_replicas else FreeDistribution(lm, sampling)
     if sampling.action_sampling == ActionSampling.CANDIDATES:
-        return CandidateDistribution(lm, Normalization(sampling.candidate_normalization), sampling.paper_mode)
-    return TrieDistribution(lm)
+        normalization = Normalization(sampling.candidate_normalization)
+        return CandidateDistribution(lm, normalization, sampling.paper_mode, float(sampling.temperature))
+    return TrieDistribution(lm, float(sampling.temperature))

@@ -28,17 +28,20 @@ __all__ = ["CandidateDistribution", "mixture_edges"]
 
 
 class CandidateDistribution(TrieDistribution):
-    """A softmax over s(a) = log p(a) / N(a) of whole actions (TWOSOME), sampled along the trie.
+    """A softmax over s(a) = log p(a) / (N(a) temperature) of whole actions (TWOSOME), sampled along the trie.
 
     Args:
         lm: Language model.
         normalization: Kind of the divisor N(a).
         paper_mode: Whether to score full-vocabulary token probabilities instead of those that were sampled from, as the
-            published code does: off-policy.
+            published code does: off-policy. They have temperature 1.
+        temperature: Sampling temperature, which divides the scores s(a).
     """
 
-    def __init__(self, lm: LanguageModel, normalization: Normalization, paper_mode: bool = False) -> None:
-        super().__init__(lm)
+    def __init__(
+        self, lm: LanguageModel, normalization: Normalization, paper_mode: bool = False, temperature: float = 1.0
+    ) -> None:
+        super().__init__(lm, temperature)
         self._normalization, self._paper_mode = normalization, paper_mode
 
     def edges(self, rows: Sequence[DecisionRow]) -> Edges:
@@ -61,12 +64,14 @@ class CandidateDistribution(TrieDistribution):
         if len(trie.sequences) == 1:  # a single action is not scored
             return TokenizedActions(trie, {})
         pairs = zip(actions or (), trie.sequences, strict=True)
-        return TokenizedActions(trie, *build_mixture(trie, [self._normalization.of(text, ids) for text, ids in pairs]))
+        divisors = [self.temperature * self._normalization.of(text, ids) for text, ids in pairs]
+        return TokenizedActions(trie, *build_mixture(trie, divisors))
 
     def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
         path = super()._path(one, pick)
         if self._paper_mode:
-            return path._replace(decisions=tuple(Decision(at, (), token) for at, token in enumerate(path.action)))
+            decisions = tuple(Decision(at, (), token) for at, token in enumerate(path.action))
+            return path._replace(decisions=decisions, temperature=1.0)
         return path._replace(row=one.row, nodes=one.trie.nodes[pick])
 
     def _sampled(self, text: str, one: TokenizedQuestion, scores: RowScores, pick: int) -> SampledAction:

@@ -60,7 +60,12 @@ class TokenizedQuestion(NamedTuple):
 
 
 class TrieDistribution(ActionDistribution):
-    """The model's next-token distribution at each node of the trie, restricted to the node's children."""
+    """The model's next-token distribution at each node of the trie, restricted to the node's children.
+
+    Args:
+        lm: Language model.
+        temperature: Sampling temperature, which divides the logits at each node.
+    """
 
     max_branch_points: int = 512
     """Maximum number of branch points that are all scored in one pass for a sample; of a larger trie only those on its
@@ -69,8 +74,9 @@ class TrieDistribution(ActionDistribution):
     The cost of one pass grows with the square of their number, that of a path with its length.
     """
 
-    def __init__(self, lm: LanguageModel) -> None:
+    def __init__(self, lm: LanguageModel, temperature: float = 1.0) -> None:
         super().__init__(lm)
+        self.temperature = temperature
         self.tokenized = LRUCache(self._tokenized, maxsize=512)
         self._actions = LRUCache(self._tokenized_actions, maxsize=64)
 
@@ -109,7 +115,7 @@ class TrieDistribution(ActionDistribution):
         pick = one.trie.sequences.index(path.action)
         decisions = one.trie.decisions[pick]
         if self._is_large(one):
-            nodes = [_node(one.prompt, path.action, decision) for decision in decisions]
+            nodes = [self._node(one.prompt, path.action, decision) for decision in decisions]
             scores = [found.edges for found in self._scores_of(nodes, cache)]
         else:
             edges = self._scores_of([one.row], cache)[0].edges
@@ -131,7 +137,7 @@ class TrieDistribution(ActionDistribution):
     def _tokenized(self, question: Question) -> TokenizedQuestion:
         actions = self._actions(question.actions)
         prompt = prompt_of(self.lm, question, actions.trie)
-        row = branch_row(prompt, actions.branches)._replace(mixture=actions.mixture)
+        row = branch_row(prompt, actions.branches)._replace(mixture=actions.mixture, temperature=self.temperature)
         return TokenizedQuestion(prompt, actions.trie, row)
 
     def _tokenized_actions(self, actions: tuple[str, ...] | None) -> TokenizedActions:
@@ -168,13 +174,13 @@ class TrieDistribution(ActionDistribution):
         log_probs: list[float] = []
         while level < len(trie.decisions[left[0]]):  # all actions that are left share this decision
             decision, tokens = trie.decisions[left[0]][level], trie.sequences[left[0]]
-            scores = self._scores_of([_node(one.prompt, tokens, decision)], cache)[0].edges
+            scores = self._scores_of([self._node(one.prompt, tokens, decision)], cache)[0].edges
             choice = sample_index(scores.astype(np.float64), rng)
             log_probs.append(scores[choice])
             left = [action for action in left if trie.decisions[action][level].choice == choice]
             level += 1
         (pick,) = left
-        path = TokenPath(one.prompt, trie.sequences[pick], trie.decisions[pick])
+        path = self._path(one, pick)
         of_tokens = np.zeros(len(path.action), dtype=np.float32)
         of_tokens[[decision.position for decision in path.decisions]] = log_probs
         return SampledAction((question.actions or ())[pick], path, of_tokens)
@@ -183,7 +189,13 @@ class TrieDistribution(ActionDistribution):
         return SampledAction(text, self._path(one, pick), path_log_probs(one.trie, scores.edges, pick))
 
     def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
-        return TokenPath(one.prompt, one.trie.sequences[pick], one.trie.decisions[pick])
+        actions, decisions = one.trie.sequences, one.trie.decisions
+        return TokenPath(one.prompt, actions[pick], decisions[pick], temperature=self.temperature)
+
+    def _node(self, prompt: TokenIds, action: TokenIds, decision: Decision) -> DecisionRow:
+        """Return the row that scores one decision of an action alone."""
+        row = (*prompt, *action[: decision.position])
+        return DecisionRow(TokenRow(row, None, (len(row) - 1,)), (decision.children,), temperature=self.temperature)
 
     @torch.no_grad()
     def _scores_of(self, wanted: Sequence[DecisionRow], cache: ScoreCache) -> list[RowScores]:
@@ -207,12 +219,6 @@ class TrieDistribution(ActionDistribution):
 
         known.update(zip(missing, self.lm.data_parallel([row.row for row in missing], run), strict=True))
         return [known[row] for row in wanted]
-
-
-def _node(prompt: TokenIds, action: TokenIds, decision: Decision) -> DecisionRow:
-    """Return the row that scores one decision of an action alone."""
-    row = (*prompt, *action[: decision.position])
-    return DecisionRow(TokenRow(row, None, (len(row) - 1,)), (decision.children,))
 
 
 def tokenize(lm: LanguageModel, question: Question) -> tuple[TokenIds, ActionTrie]:

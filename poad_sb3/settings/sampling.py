@@ -68,7 +68,11 @@ class SamplingSettings(Settings):
         "off-policy, to reproduce it",
     )
     max_new_tokens: int = setting(128, Count(), "tokens of a free action at most, end token included")
-    temperature: float = setting(1.0, Number(zero=False), "of free sampling: divides the logits")
+    temperature: float = setting(
+        1.0,
+        Number(zero=False),
+        "of sampling, in acting and update alike: divides the logits of tokens, or the scores of candidates",
+    )
     top_k: int = setting(0, Count(least=0), "free sampling among the k most probable tokens; 0 for all")
     top_p: float = setting(
         1.0, Number(zero=False, share=True), "of these, the fewest that have this probability together; 1 for all"

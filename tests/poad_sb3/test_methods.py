@@ -365,7 +365,7 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "candidate_normalization": ("POAD, candidates", {"candidate_normalization": "token"}),
     "paper_mode": ("POAD, candidates", {"paper_mode": True}),
     "max_new_tokens": ("POAD, free", {"max_new_tokens": 3}),
-    "temperature": ("POAD, free", {"temperature": 0.5}),
+    "temperature": ("POAD", {"temperature": 0.5}),
     "top_k": ("POAD, free", {"top_k": 2}),
     "top_p": ("POAD, free", {"top_p": 0.3}),
     "stop": ("POAD, free", {"stop": ["e", " "]}),

@@ -249,7 +249,7 @@ def test_text_where_a_boolean_or_a_number_belongs_is_refused(given: dict[str, ob
     ("kind", "given", "match"),
     [
         (POAD, {"group_size": 4}, "group_size=4 has no effect: a rollout is n_steps steps"),
-        (POAD, {"temperature": 0.5}, "temperature=0.5 has no effect: action_sampling is 'trie'"),
+        (POAD, {"top_k": 5}, "top_k=5 has no effect: action_sampling is 'trie'"),
         (GRPO, {"gae_lambda": 0.5}, "gae_lambda=0.5 has no effect: the estimator is"),
     ],
 )
@@ -261,8 +261,8 @@ def test_an_argument_without_effect_is_warned_of(
 
 
 def test_an_argument_without_effect_in_this_environment_is_refused_by_a_preset() -> None:
-    with pytest.raises(PresetError, match="temperature has none: action_sampling is 'trie'"):
-        POAD.from_preset("pocket/overcooked", LampEnv(), temperature=0.5)
+    with pytest.raises(PresetError, match="top_k has none: action_sampling is 'trie'"):
+        POAD.from_preset("pocket/overcooked", LampEnv(), top_k=5)
 
 
 def test_settings_of_a_critic_are_refused_where_there_is_none() -> None:

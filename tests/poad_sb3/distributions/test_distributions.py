@@ -51,6 +51,8 @@ LISTED = {
     "path": {},
     **{name: {"action_sampling": "candidates", "candidate_normalization": name} for name in ("sum", "token", "word")},
     "paper": PAPER,
+    "trie, tempered": {"temperature": 3.0},
+    "candidates, tempered": {"action_sampling": "candidates", "temperature": 0.5},
 }
 
 
@@ -146,6 +148,34 @@ def test_the_stored_log_probs_are_those_sampled_from(listed: LLMPolicy) -> None:
             whole = all_log_probs(listed, step.path.prompt, ids)[range(len(ids)), ids]
         np.testing.assert_allclose(step.log_probs, whole, rtol=0, atol=1e-4)
         assert step.path.decisions == tuple(Decision(place, (), token) for place, token in enumerate(ids))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 4.0])
+def test_temperature_divides_the_logits_of_a_trie_and_the_scores_of_candidates(temperature: float) -> None:
+    text, actions = RED
+    trie_policy = make_agent(temperature=temperature).policy
+    candidates = make_agent(temperature=temperature, action_sampling="candidates").policy
+    for policy in (trie_policy, candidates):
+        randomise(policy)
+    lm = trie_policy.lm
+    prompt, sequences = lm.prompt_ids(text), [lm.action_ids(action) for action in actions]
+    with torch.no_grad():
+        expected = []
+        for ids in sequences:
+            log_probs, total = all_log_probs(trie_policy, prompt, ids), 0.0
+            for position, token in enumerate(ids):
+                siblings = [*dict.fromkeys(other[position] for other in sequences if other[:position] == ids[:position])]
+                total += float((log_probs[position, siblings] / temperature).log_softmax(0)[siblings.index(token)])
+            expected.append(np.exp(total))
+        whole = (whole_log_probs(candidates, text, actions, "word") / temperature).softmax(0)
+    assert list(trie_policy.action_probabilities(text, actions).values()) == pytest.approx(expected, abs=1e-5)
+    assert list(candidates.action_probabilities(text, actions).values()) == pytest.approx(whole.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, free"])
+def test_the_first_ratio_is_one_at_another_temperature(name: str) -> None:
+    agent, _ = collect(name, temperature=3.0)
+    assert run_update(agent)["first_ratio_error"] < 1e-5
 
 
 @pytest.mark.parametrize("name", ["trie", "word"])
