@@ -97,6 +97,7 @@ _WORKLOADS = {
     "twosome": "TWOSOME",
     "code": "POAD, written actions of 72 to 128 tokens",
     "code-16": "the same, 16 environments",
+    "smollm2": "POAD with SmolLM2 on Tomato Salad",
 }
 _LOOPS = {"ours": "this library", "reference": "reference's structure", "competent": "competent"}
 

@@ -1,4 +1,4 @@
-"""The library's own training on `synthetic`; rollout and update can be run alone."""
+"""The library's own training on `synthetic` or on a registered task; rollout and update can be run alone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3.common.callbacks import CallbackList
@@ -33,6 +34,8 @@ class Setting(NamedTuple):
         n_epochs: Epochs of policy and critic.
         timed_samples: Samples of a minibatch for timing the reference: its time is linear in them here.
         n_envs: Number of environments.
+        env_id: Id of a registered task with listed actions instead of the synthetic one.
+        model: `model` of the policy instead of random weights.
     """
 
     algorithm: type[LLMOnPolicyAlgorithm]
@@ -44,6 +47,8 @@ class Setting(NamedTuple):
     n_epochs: int = 5
     timed_samples: int = 64
     n_envs: int = 4
+    env_id: str | None = None
+    model: str | None = None
 
 
 _CODE = TaskSizes(candidates=None, action=(72, 128))
@@ -70,6 +75,9 @@ SETTINGS = {
     ),
 }
 SETTINGS["code-16"] = SETTINGS["code"]._replace(n_envs=16, n_steps=2)
+SETTINGS["smollm2"] = SETTINGS["poad"]._replace(
+    n_steps=32, timed_samples=16, n_envs=8, env_id="Overcooked-TomatoSalad-v0", model="smollm2"
+)
 
 
 class Options(NamedTuple):
@@ -104,6 +112,31 @@ class PositionCounter:
         return counted
 
 
+class ShownActions(gym.Wrapper[Any, Any, Any, Any]):
+    """Remember the actions listed with each observation.
+
+    Args:
+        env: Environment that lists its actions.
+
+    Attributes:
+        shown: Actions listed with each observation so far.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.shown: dict[str, tuple[str, ...]] = {}
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = super().reset(**kwargs)
+        self.shown[str(observation)] = tuple(info["admissible_actions"])
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, *result, info = super().step(action)
+        self.shown[str(observation)] = tuple(info["admissible_actions"])
+        return observation, *result, info
+
+
 class OurLoop:
     """The library's own training; rollout and update can be run alone.
 
@@ -116,12 +149,15 @@ class OurLoop:
 
     def __init__(self, setting: Setting, options: Options, n_envs: int | None = None, **changes: Any) -> None:
         make = partial(make_model, options.model_size, options.vocabulary, options.dtype, options.device)
+        model = {"model": make} if setting.model is None else {"model": setting.model, "dtype": options.dtype}
         sizes = {"n_steps": setting.n_steps, "batch_size": setting.batch_size, "n_epochs": setting.n_epochs}
         arguments = {**sizes, "n_critic_epochs": setting.n_epochs, **setting.arguments, **changes}
-        of_policy = {"model": make, **arguments.pop("policy_kwargs", {})}
+        of_policy = {**model, **arguments.pop("policy_kwargs", {})}
         rate = setting.workload.learning_rate
         self.setting = setting
-        envs = DummyVecEnv([partial(SyntheticTask, setting.sizes)] * (n_envs or setting.n_envs))
+        task = setting.env_id
+        make_env = partial(SyntheticTask, setting.sizes) if task is None else lambda: ShownActions(gym.make(task))
+        envs = DummyVecEnv([make_env] * (n_envs or setting.n_envs))
         self.model = setting.algorithm(
             "LLMPolicy", envs, learning_rate=rate, critic_learning_rate=rate, target_kl=None, seed=options.seed,
             device=options.device, policy_kwargs=of_policy, **arguments,
@@ -155,8 +191,14 @@ class OurLoop:
             units = slice(int(buffer._offsets[number]), int(buffer._offsets[number + 1]))
             chosen = flat.is_decision[units]
             candidates, divisors = listed.get(path.prompt, ((path.action,), (1.0,)))
-            of_policy = (flat.old_log_prob[units][chosen], flat.advantages[units][chosen])
-            of_critic = (flat.old_values[units], flat.returns[units])
+            valued = flat.has_value[units]
+            old_log_prob, advantages = flat.old_log_prob[units][chosen], flat.advantages[units][chosen]
+            if self.setting.workload.distribution == Distribution.CANDIDATES:
+                old_log_prob, advantages = old_log_prob.sum()[None], advantages[:1]  # those of the whole action
+            of_policy, of_critic = (
+                (old_log_prob, advantages),
+                (flat.old_values[units][valued], flat.returns[units][valued]),
+            )
             pick = candidates.index(path.action)
             found.append(Sample(path.prompt, candidates, divisors, pick, path.decisions, *of_policy, *of_critic))
         return found

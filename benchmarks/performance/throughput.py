@@ -1,7 +1,8 @@
 """Cost of an environment step in training, ours and two plain loops'.
 
 Workloads: POAD by the trie (the default), POAD with the published ratio (`paper_mode`), TWOSOME, and POAD on code with
-4 and with 16 environments, on the sizes of `synthetic`; vocabularies of 2,000 and 32,000.
+4 and with 16 environments, on the sizes of `synthetic`; vocabularies of 2,000 and 32,000. And, if it is asked for, POAD
+by the trie with SmolLM2 on Tomato Salad, whose prompts repeat.
 The two other loops are described in `benchmarks.references.baseline_loop`. All get the same weights, prompts and
 actions. They are first checked to give the same log-probabilities, values and gradients, then timed in turns.
 
@@ -91,7 +92,7 @@ def check(name: str, workload: str, options: Options) -> dict[str, float]:
 
     Those of gradients and weights are relative to their size.
     """
-    ours = OurLoop(SETTINGS[workload], options, 4, n_steps=1, batch_size=4, n_epochs=2, n_critic_epochs=2)
+    ours = OurLoop(SETTINGS[workload], options, 2, n_steps=2, batch_size=4, n_epochs=2, n_critic_epochs=2)
     ours.rollout()
     samples, loop = ours.samples(), make_loop(name, ours)
     before = torch.nn.utils.parameters_to_vector(loop.adapter).detach().clone()
@@ -330,12 +331,15 @@ def one_result(workload: str, options: Options, runs: int, names: Sequence[str],
     ours = OurLoop(SETTINGS[workload], options)
     ours.rollout()
     samples = [tuple(part.cpu() if isinstance(part, torch.Tensor) else part for part in one) for one in ours.samples()]
+    rows = ours.model.policy.lm.base.config.vocab_size
     del ours
     peaks = {name: in_new_process(peak_bytes, name, workload, options, samples, threads) for name in ("ours", *names)}
     gpu = torch.cuda.get_device_name() if torch.device(options.device).type == "cuda" else None
     return {
         "workload": workload,
         **options._asdict(),
+        "vocabulary": rows,
+        "model_size": SETTINGS[workload].model or options.model_size,
         "runs": runs,
         "fewest": fewest,
         "agreement": agreement,
@@ -345,7 +349,7 @@ def one_result(workload: str, options: Options, runs: int, names: Sequence[str],
 
 
 def throughput(
-    workload: Annotated[list[str] | None, one_of(SETTINGS, "Repeatable, all by default.")] = None,
+    workload: Annotated[list[str] | None, one_of(SETTINGS, "Repeatable; by default all without SmolLM2.")] = None,
     vocabulary: Annotated[
         list[int] | None, typer.Option(help="Rows of the head, 854 or more; repeatable, 2000 and 32000 by default.")
     ] = None,
@@ -362,11 +366,14 @@ def throughput(
     torch.set_num_threads(threads)
     place = "" if (device, model_size) == ("cpu", "6m") else f"_{device}_{model_size}"
     results = []
-    for n_rows in vocabulary or VOCABULARIES:
-        options = Options(n_rows, model_size, dtype, device, seed)
-        for name in workload or SETTINGS:
-            result = one_result(name, options, runs, loop or [*LOOPS], threads)
-            show([result])
-            results = put(result, out or RESULTS / f"throughput{place}.json")
+    synthetic = [name for name, setting in SETTINGS.items() if setting.model is None]
+    chosen = [
+        (name, n_rows) for n_rows in vocabulary or VOCABULARIES for name in workload or synthetic if name in synthetic
+    ]
+    chosen += [(name, 0) for name in workload or () if name not in synthetic]  # a model with a vocabulary of its own
+    for name, n_rows in chosen:
+        result = one_result(name, Options(n_rows, model_size, dtype, device, seed), runs, loop or [*LOOPS], threads)
+        show([result])
+        results = put(result, out or RESULTS / f"throughput{place}.json")
     if len(results) > 1:
         show(results)
