@@ -251,7 +251,8 @@ def untrained(
     """Return a fresh POAD: the start of training. Its critic expects 0 everywhere.
 
     Args:
-        model: `"pocket"`, `"pocket-char"`, `"pocket-coder"`, a folder, or an id of the Hugging Face hub.
+        model: `"pocket"`, `"pocket-char"`, `"pocket-coder"`, `"smollm2"`, a folder, a GGUF file, or an id of the
+            Hugging Face hub.
         action_sampling: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.distributions.ActionSampling`. Where
             actions are not listed, the model always writes freely.
         deterministic: Whether to choose the most probable action instead of sampling.
@@ -293,7 +294,7 @@ def zero_shot(
     """Return a language model as it comes, in its own chat template where it has one.
 
     Args:
-        model: `"pocket"`, a folder, or an id of the Hugging Face hub.
+        model: `"pocket"`, `"smollm2"`, a folder, a GGUF file, or an id of the Hugging Face hub.
         action_sampling: Action distribution where actions are listed: `"candidates"` ranks them whole, `"trie"`
             chooses among them token by token, `"free"` writes.
         normalization: Divisor of log-probabilities with `"candidates"`: `"token"` or `"word"` (number of tokens or of
@@ -316,7 +317,9 @@ def zero_shot(
         PoadError: If the model cannot be loaded.
     """
     if not model:
-        raise AgentError("Expected a model; got none. Fix: hf:FOLDER or hf:ID, such as hf:Qwen/Qwen2.5-0.5B-Instruct.")
+        raise AgentError(
+            "Expected a model; got none. Fix: hf:smollm2, hf:FOLDER or hf:ID, such as hf:Qwen/Qwen2.5-0.5B-Instruct."
+        )
     if action_sampling not in _ZERO_SHOT:
         raise AgentError(f"Expected action_sampling to be one of {list(_ZERO_SHOT)}; got {action_sampling!r}.")
     if deterministic and (temperature, top_k, top_p) != (1.0, 0, 1.0):

@@ -31,7 +31,7 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
         CheckpointError: If base model, adapter, critic or prompt differ; the algorithm is unchanged.
     """
     header = read_header(path)
-    algorithm._check_fingerprint(header["base_fingerprint"])
+    algorithm._check_fingerprint(header["base_fingerprint"], header.get("model"))
     policy, data = algorithm.policy, read_data(path)
     given = algorithm.policy_kwargs, data["policy_kwargs"]
     mine, theirs = map(_adapter, given)

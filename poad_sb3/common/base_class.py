@@ -31,6 +31,7 @@ from poad_sb3.distributed.callbacks import RankCallback
 from poad_sb3.distributed.ranks import Ranks, current_ranks
 from poad_sb3.distributed.sharding import whole
 from poad_sb3.errors import CheckpointError, RankError, UnsupportedEnvError, WorkerError
+from poad_sb3.language_model.loading import described
 from poad_sb3.prompts import PromptSpec, prompt_template
 from poad_sb3.prompts.specs import context_spec_of
 from poad_sb3.prompts.templates import ContextSpec
@@ -64,6 +65,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
                 'Fix: policy_kwargs={"model": ...}, or leave it out.'
             )
         self.base_fingerprint: str | None = None
+        self.base_name: str | None = None
         self._resume: dict[str, Any] | None = None
         self._gathered: dict[str, dict[str, Any]] | None = None
         self._envs_are_sound = True
@@ -114,8 +116,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         policy = self.policy_class(*spaces, self.lr_schedule, **arguments, **self.policy_kwargs)
         self.policy = policy.to(self.device)  # type: ignore[assignment]
         self._shuffle_rng = np.random.default_rng(int(torch.randint(2**62, ())))
-        self._check_fingerprint(self.base_fingerprint)
-        self.base_fingerprint = self.policy.lm.fingerprint
+        self._check_fingerprint(self.base_fingerprint, self.base_name)
+        self.base_fingerprint, self.base_name = self.policy.lm.fingerprint, self.policy.lm.source.name
 
     def _setup_lr_schedule(self) -> None:
         self.lr_schedule = schedule_of("learning_rate", self.learning_rate)
@@ -221,11 +223,14 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         has_envs = (self._resume or {}).get("envs") is not None
         return has_envs and self._nothing_is_cut and self._vec_normalize_env is None
 
-    def _check_fingerprint(self, saved: str | None) -> None:
+    def _check_fingerprint(self, saved: str | None, name: str | None) -> None:
+        """Refuse a base model other than that of a checkpoint, which had this fingerprint and name."""
         if saved not in (None, self.policy.lm.fingerprint):
+            of_checkpoint = "" if name is None else f"{described(name)} "
             raise CheckpointError(
-                f"Expected the base model the checkpoint was written with (fingerprint {str(saved)[:12]}); got "
-                f"{self.policy.lm.fingerprint[:12]}. Its weights or vocabulary changed. "
+                f"Expected the base model the checkpoint was written with, {of_checkpoint}with fingerprint "
+                f"{str(saved)[:12]}; got {described(self.policy.lm.source.name)} with fingerprint "
+                f"{self.policy.lm.fingerprint[:12]}. Its weights or vocabulary differ. "
                 "Fix: restore that model at the path or revision in policy_kwargs, or train again."
             )
 
@@ -392,7 +397,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
     ) -> None:
         """Load weights and optimiser states in place; a damaged file or another base model leaves them unchanged."""
         if not isinstance(load_path_or_dict, dict):
-            self._check_fingerprint(checkpoints.read_header(load_path_or_dict)["base_fingerprint"])
+            header = checkpoints.read_header(load_path_or_dict)
+            self._check_fingerprint(header["base_fingerprint"], header.get("model"))
         super().set_parameters(load_path_or_dict, exact_match, device)
 
     @classmethod

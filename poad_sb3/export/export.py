@@ -30,6 +30,7 @@ from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.distributions.agreement import EXPORT_TOLERANCE, ROUNDED_TOLERANCE, export_error
 from poad_sb3.errors import ExportError
 from poad_sb3.export.folder import new_folder, require_whole, write_manifest
+from poad_sb3.language_model import smollm2
 from poad_sb3.language_model.gguf import is_gguf
 from poad_sb3.language_model.loading import local_path, no_progress_bars
 from poad_sb3.language_model.lora import is_quantized, merged_copy
@@ -196,6 +197,7 @@ def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> 
         "kind": "merged" if merge else "adapter",
         "base": base,
         "is_local": folder is not None,
+        "weights": smollm2.DESCRIPTION if lm.source.name == smollm2.NAME else None,
         # Without a given revision, it is the commit whose weights were trained.
         "revision": None if folder else lm.source.revision or commit,
         "fingerprint": lm.fingerprint,

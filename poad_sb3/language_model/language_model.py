@@ -68,8 +68,8 @@ class LanguageModel(nn.Module):
     """A causal language model, its trained parameters, and its tokenizer.
 
     Args:
-        model: Name of an embedded model (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), a folder, an id of the Hugging
-            Face hub, or a function that makes model and tokenizer.
+        model: Name of an embedded model (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), `"smollm2"`, a folder, a GGUF
+            file, an id of the Hugging Face hub, or a function that makes model and tokenizer.
         device: Torch device of the base; `fsdp` moves it later.
         is_trained: Whether to train an adapter, or all weights if `lora` is None; False for a frozen model.
         micro_batches: Number of parts that passes are split into; see `PPOSettings.micro_batches`.

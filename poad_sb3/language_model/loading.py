@@ -45,7 +45,7 @@ _FIXES = {
     "flash": "leave attn_implementation out; `poad doctor` says what works here",
 }
 """Fixes, by a word in the error message of transformers."""
-FIX_FILES = (
+_FIX_FILES = (
     "check the spelling, also of the revision; a folder is looked up where the process runs; for a private or gated "
     "model run `hf auth login` or set HF_TOKEN; without a network, download the folder elsewhere and pass its path"
 )
@@ -59,8 +59,8 @@ class ModelSource:
     """Source of a model.
 
     Attributes:
-        model: Name of an embedded model (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), a folder, an id of the Hugging
-            Face hub, or a function that makes model and tokenizer.
+        model: Name of an embedded model (`"pocket"`, `"pocket-char"`, `"pocket-coder"`), `"smollm2"`, a folder, a GGUF
+            file, an id of the Hugging Face hub, or a function that makes model and tokenizer.
         revision: Commit, tag or branch on the hub.
         dtype: Data type of the weights, a key of `DTYPES`.
         quantization: Quantisation: `"8bit"`, `"4bit"`, arguments of `BitsAndBytesConfig`, or None.
@@ -183,12 +183,7 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
             base, report = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, **options, **both)
             tokenizer = AutoTokenizer.from_pretrained(where, **both)
     except Exception as error:  # of transformers, its file formats, the hub's client, httpx2, hf_xet
-        said = error_line(error)
-        raise ModelError(
-            "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
-            f"{source.model!r}{at_revision(source.revision)}, which could not be loaded ({said}). "
-            f"Fix: {next((fix for word, fix in _FIXES.items() if word in said), FIX_FILES)}."
-        ) from error
+        raise load_error(source, error) from error
     if commit is not None:
         base.config._commit_hash = commit  # transformers has stopped to note it
     if report["missing_keys"]:
@@ -203,7 +198,8 @@ def located(source: ModelSource) -> tuple[str, dict[str, Any]]:
     """Return the folder or id of a model, and the arguments for all its files. Fetches SmolLM2 if it is not here.
 
     Raises:
-        ModelError: If SmolLM2 cannot be fetched, there is no such GGUF file, or it is to be quantised again.
+        ModelError: If SmolLM2 cannot be fetched, there is no such GGUF file, or it is given a revision or
+            quantisation.
         MissingExtraError: If the package that reads GGUF files is not installed.
     """
     assert isinstance(source.model, str)
@@ -214,10 +210,10 @@ def located(source: ModelSource) -> tuple[str, dict[str, Any]]:
     where = local_path(source.model)
     if not is_gguf(where):
         return where, both
-    if source.quantization is not None:
+    if source.revision is not None or source.quantization is not None:
         raise ModelError(
-            f"Expected no quantization of {where}, a GGUF file, which is dequantized; got {source.quantization!r}. "
-            "Fix: leave it out, or use a folder or an id of the hub."
+            f"Expected neither revision nor quantization of {where}, a GGUF file, whose weights are dequantized; got "
+            f"revision={source.revision!r}, quantization={source.quantization!r}. Fix: leave that out."
         )
     folder, of_file = gguf_arguments(Path(where))
     return folder, {**both, **of_file}
@@ -259,12 +255,33 @@ def pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
     return pinned, pinned.resolved
 
 
+def load_error(source: ModelSource, error: BaseException) -> ModelError:
+    """Return the error for files that could not be loaded."""
+    line = error_line(error)
+    if is_gguf(source.name):
+        return ModelError(
+            "Expected a GGUF file with a causal language model of an architecture that transformers reads; got "
+            f"{source.name!r} ({line}). Fix: fetch the file again if it is damaged, or pass the model's folder or its "
+            "id of the hub."
+        )
+    return ModelError(
+        "Expected model='pocket', a folder with a Hugging Face model, a GGUF file, or an id of the hub; got "
+        f"{source.model!r}{at_revision(source.revision)}, which could not be loaded ({line}). "
+        f"Fix: {next((fix for word, fix in _FIXES.items() if word in line), _FIX_FILES)}."
+    )
+
+
 def error_line(error: BaseException) -> str:
     """Format an error in one line, with its cause where transformers only guesses."""
     line = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
     # A broken download is a folder without weights to it.
     behind = error.__cause__ if type(error) is OSError else None
     return line if behind is None else f"{line}, after {error_line(behind)}"
+
+
+def described(model: str) -> str:
+    """Return a model's name for a message, with the source of its weights where another model has nearly the same."""
+    return f"{model!r} ({smollm2.DESCRIPTION})" if model == smollm2.NAME else repr(model)
 
 
 def at_revision(revision: str | None) -> str:

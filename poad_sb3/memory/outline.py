@@ -105,11 +105,7 @@ def _outline(source: loading.ModelSource) -> tuple[Any, Any]:
             tokenizer = AutoTokenizer.from_pretrained(where, **both)
             base = AutoModelForCausalLM.from_config(config, dtype=loading.DTYPES[source.dtype], **implementation)
     except Exception as error:  # of transformers, its file formats, the hub's client, as in loading
-        raise ModelError(
-            "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
-            f"{source.model!r}{loading.at_revision(source.revision)}, whose config or tokenizer could not be loaded "
-            f"({loading.error_line(error)}). Fix: {loading.FIX_FILES}."
-        ) from error
+        raise loading.load_error(source, error) from error
     loading.require_end_token(tokenizer, source)
     if quantization is not None:
         base.config.quantization_config = quantization  # as a loaded model says it

@@ -42,7 +42,8 @@ class ModelSettings(Settings):
     model: str | Callable[[], Any] = setting(
         "pocket",
         Free(),
-        "pocket, pocket-char or pocket-coder, a folder, a hub id, or a function that makes model and tokenizer",
+        "pocket, pocket-char, pocket-coder or smollm2, a folder, a GGUF file, a hub id, or a function that makes model "
+        "and tokenizer",
     )
     revision: str | None = setting(None, Free(), "commit, tag or branch on the hub")
     lora: Mapping[str, Any] | None = setting(
