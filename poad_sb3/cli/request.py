@@ -10,7 +10,13 @@ from typing import Any
 from lang_envs.cli.common import parse_settings
 from lang_envs.text import nearest
 from poad_sb3.cli.common import algorithm, algorithm_name, fail
-from poad_sb3.common.hyperparameters import MOVABLE, check_arguments, preset_arguments, typed_arguments
+from poad_sb3.common.hyperparameters import (
+    MOVABLE,
+    check_arguments,
+    model_preset,
+    preset_arguments,
+    typed_arguments,
+)
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import MERGED, PRESETS
 from poad_sb3.runs.run_folder import LAYOUT, RunConfig, differences
@@ -98,20 +104,21 @@ class Request:
         if self.env_id is None:
             fail("Expected an environment, such as Overcooked-TomatoSalad-v0: there is no run to resume.")
         name = self.algorithm or "POAD"
-        kind, n_envs = algorithm(name), self.n_envs
+        kind, n_envs, preset = algorithm(name), self.n_envs, self.preset
         try:
             given = typed_arguments(kind, self.arguments)
-            if self.preset is None:
+            preset = preset or model_preset(kind, self.env_id, given.get(MERGED))[0]
+            if preset is None:
                 check_arguments(kind, given)
             else:
-                given = preset_arguments(kind, self.preset, n_envs, given)
-                n_envs = n_envs or PRESETS[self.preset].n_envs
+                given = preset_arguments(kind, preset, n_envs, given)
+                n_envs = n_envs or PRESETS[preset].n_envs
         except (ValueError, TypeError, AssertionError) as error:
             fail(str(error))
         _make_absolute(given)
         return RunConfig(
             algorithm=name,
-            preset=self.preset,
+            preset=preset,
             seed=self.seed or 0,
             env_id=self.env_id,
             env_kwargs=dict(self.env_kwargs),
@@ -177,8 +184,8 @@ class Request:
 
 
 def _make_absolute(given: dict[str, Any]) -> None:
-    """Replace the folder of a base model by its absolute path."""
+    """Replace the folder or the file of a base model by its absolute path."""
     settings = given.get(MERGED) or {}
     model = settings.get("model")
-    if isinstance(model, str) and model not in SHIPPED_MODELS and Path(model).is_dir():
+    if isinstance(model, str) and model not in (*SHIPPED_MODELS, "smollm2") and Path(model).exists():
         given[MERGED] = {**settings, "model": str(Path(model).resolve())}

@@ -213,7 +213,7 @@ def make_algorithm(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoEffectWarning)  # an error here
-            model = algorithm(config.algorithm)(policy, envs, seed=config.seed, **arguments)
+            model = algorithm(config.algorithm)(policy, envs, seed=config.seed, **arguments, _model_preset=False)
         require_effects(model, given)
     except LostRankError:
         raise
@@ -325,6 +325,8 @@ def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLM
     line = f"{config.algorithm} on {config.env_id}, seed {config.seed}: {start} to {config.steps}, in {folder.path}"
     console.print(line, markup=False, highlight=False, soft_wrap=True)
     facts = [f"action_sampling={model.action_sampling!r}", f"model={model.policy.lm.source.name!r}"]
+    if config.preset is not None:
+        facts.append(f"preset {config.preset}")
     if current_ranks().size > 1:
         facts.append(f"{current_ranks().size} ranks")
     if config.ray not in (None, _NO_RAY):

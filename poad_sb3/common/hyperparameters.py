@@ -29,10 +29,12 @@ Algorithm = TypeVar("Algorithm", bound="LLMOnPolicyAlgorithm")
 MOVABLE = ("model", "revision")
 """Policy arguments for the location of the base model; its fingerprint is checked wherever that is."""
 
-LARGE_MODEL = 20_000_000
-"""Number of weights beyond which a learning rate of the pocket model gives a warning."""
-POCKET_RATE = 1e-3
-"""Least learning rate of the presets of the pocket models."""
+LARGE_MODEL = 500_000_000
+"""Number of weights beyond which a learning rate of a small model gives a warning; 135 million learn with 2e-3."""
+SMALL_MODEL_RATE = 1e-3
+"""Least learning rate that gives the warning."""
+PRIVATE = ("_init_setup_model", "_model_preset")
+"""Constructor arguments that are not for users."""
 
 SCHEDULED = tuple(name for name, kind in PPOSettings.kinds().items() if isinstance(kind, Rate))
 """Arguments that may be schedules."""
@@ -47,7 +49,7 @@ _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 def known_arguments(kind: type[Any]) -> dict[str, Any]:
     """Return the constructor arguments of an algorithm with their defaults, but policy, environment and SB3's own."""
     parameters = inspect.signature(kind).parameters
-    return {name: one.default for name, one in parameters.items() if name not in ("policy", "env", "_init_setup_model")}
+    return {name: one.default for name, one in parameters.items() if name not in ("policy", "env", *PRIVATE)}
 
 
 def typed_arguments(kind: type[LLMOnPolicyAlgorithm], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,14 +165,15 @@ def warn_without_effect(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> Non
 
 
 def warn_of_large_rate(made: LLMOnPolicyAlgorithm) -> None:
-    """Warn of a large model with a learning rate that suits the pocket model, such as the default."""
-    if made.lr_schedule(1.0) < POCKET_RATE:
+    """Warn of a large model with a learning rate that suits a small one, such as the default."""
+    if made.lr_schedule(1.0) < SMALL_MODEL_RATE:
         return
     n_weights = sum(one.numel() for one in made.policy.lm.base.parameters())
     if n_weights > LARGE_MODEL:
         warnings.warn(
             f"Expected a smaller learning_rate for a model of {n_weights / 1e6:,.0f} million weights; "
-            f"{made.learning_rate} suits the pocket model of 1 million. Fix: learning_rate=1e-4 to start with.",
+            f"{made.learning_rate} suits models of up to {LARGE_MODEL // 10**6} million. Fix: learning_rate=1e-4 to "
+            "start with.",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -269,7 +272,7 @@ def preset_arguments(
         PresetError: If the preset or an argument is unknown, or a given argument would have no effect.
         ValueError: If a number is out of range.
     """
-    algorithm = next((one.__name__ for one in kind.__mro__ if one.__name__ in ALGORITHMS), kind.__name__)
+    algorithm = algorithm_of(kind)
     found = _find(name, algorithm)
     arguments = _merged(found.methods[algorithm], overrides)
     check_arguments(kind, arguments, overrides)
@@ -311,9 +314,71 @@ def from_preset(
     vector = make_envs(env, {}, wanted) if isinstance(env, str) else env
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoEffectWarning)  # an error here
-        made = kind(policy, vector, **arguments)
+        made = kind(policy, vector, **arguments, _model_preset=False)
     require_effects(made, overrides)
     return made
+
+
+def model_preset(kind: type[LLMOnPolicyAlgorithm], env_id: str, policy_kwargs: object) -> tuple[str | None, str]:
+    """Return the name of the preset that is the default for a model in an environment, and a remark for the log.
+
+    Args:
+        kind: Class of the algorithm to make.
+        env_id: Id of the environment; empty if it has none.
+        policy_kwargs: Settings of the model, as the user gave them.
+
+    Returns:
+        Name of the preset, None if there is none; the remark is empty for a model without any preset of its own.
+    """
+    model = policy_kwargs.get("model") if isinstance(policy_kwargs, Mapping) else None
+    families = sorted(name.partition("/")[2] for name in PRESETS if model == name.partition("/")[0] != "pocket")
+    if not families:
+        return None, ""
+    family = env_id.partition("-")[0].lower()
+    if family in families and algorithm_of(kind) in PRESETS[f"{model}/{family}"].methods:
+        return f"{model}/{family}", f"preset {model}/{family}"
+    has = f"{model} has presets for {' and '.join(families)} alone"
+    return None, f"the general defaults, tuned with the pocket model ({has})"
+
+
+def algorithm_of(kind: type[LLMOnPolicyAlgorithm]) -> str:
+    """Return the name of the algorithm that a class is or derives from, as presets have it."""
+    return next((base.__name__ for base in kind.__mro__ if base.__name__ in ALGORITHMS), kind.__name__)
+
+
+def with_model_preset(
+    kind: type[LLMOnPolicyAlgorithm], env: gym.Env[Any, Any] | VecEnv | str, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], int, str]:
+    """Fill in the default preset of a model beneath the given arguments; see `model_preset`.
+
+    A rollout keeps the preset's number of actions: with fewer environments each makes more steps.
+
+    Args:
+        kind: Class of the algorithm to make.
+        env: Environment, vector of environments, or id.
+        given: Constructor arguments that the user gave.
+
+    Returns:
+        All arguments, the number of environments that the preset is for (of the given ones if there is no preset), and
+        the remark.
+    """
+    from stable_baselines3.common.vec_env import VecEnv
+
+    n_envs = env.num_envs if isinstance(env, VecEnv) else 1
+    if isinstance(env, str):
+        env_id = env
+    else:
+        specs = env.get_attr("spec", [0]) if isinstance(env, VecEnv) and env.has_attr("spec") else []
+        spec = specs[0] if specs else getattr(env, "spec", None)
+        env_id = "" if spec is None else spec.id
+    name, remark = model_preset(kind, env_id, given.get(MERGED))
+    if name is None:
+        return dict(given), n_envs, remark
+    preset, algorithm = PRESETS[name], algorithm_of(kind)
+    n_envs = preset.n_envs if isinstance(env, str) else n_envs
+    own = dict(preset.methods[algorithm])
+    own["n_steps"] = max(1, own["n_steps"] * preset.n_envs // n_envs)
+    return _with_batch_size(preset, algorithm, n_envs, _merged(own, given)), n_envs, remark
 
 
 def _find(name: str, algorithm: str) -> Preset:

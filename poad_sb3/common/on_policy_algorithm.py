@@ -24,7 +24,13 @@ from torch.distributed.tensor import DTensor
 
 from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.common.buffers import TokenRolloutBuffer
-from poad_sb3.common.hyperparameters import check_combination, from_preset, warn_of_large_rate, warn_without_effect
+from poad_sb3.common.hyperparameters import (
+    check_combination,
+    from_preset,
+    warn_of_large_rate,
+    warn_without_effect,
+    with_model_preset,
+)
 from poad_sb3.common.pipelined_rollout import PipelinedRollout
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.ppo_update import Clips, update
@@ -32,6 +38,7 @@ from poad_sb3.common.save_util import Target, prepare_path
 from poad_sb3.common.schedules import schedule_of, warn_of_zero_rate
 from poad_sb3.common.timing import Stopwatch
 from poad_sb3.credit.estimators import Estimator
+from poad_sb3.distributed.ranks import current_ranks
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.language_model.forward import parts_of
@@ -41,6 +48,7 @@ from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings, unk
 from poad_sb3.settings.arguments import Arguments
 from poad_sb3.settings.ppo import Ratio
 from poad_sb3.settings.sampling import AUTO, ActionSampling
+from poad_sb3.vec_env.make_envs import make_envs
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
 
 Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
@@ -70,6 +78,7 @@ _PLUMBING: Mapping[str, Any] = {
     "seed": None,
     "device": "auto",
     "_init_setup_model": True,
+    "_model_preset": True,
 }
 """SB3's own arguments that are not settings of the training."""
 
@@ -118,6 +127,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         seed: Seed of everything random.
         device: Torch device, or `"auto"`.
         _init_setup_model: Whether to build the model on construction, as in SB3.
+        _model_preset: Whether a preset of the model for the environment's family, such as `"smollm2/overcooked"`,
+            replaces the defaults; the log names it. An id of an environment then makes as many as the preset is for.
 
     Raises:
         UnsupportedEnvError: If the environment has no text observations or no token-sequence actions, or does not allow
@@ -158,7 +169,12 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             if name not in signature.parameters:
                 raise unknown_setting(name, signature.parameters, f" of {type(self).__name__}")
         bound = signature.bind(policy, env, *args, **kwargs)
-        said = tuple(bound.arguments)
+        explicit, remark = tuple(bound.arguments), ""
+        if kwargs.get("_model_preset", True) and env is not None:
+            given, n_envs, remark = with_model_preset(type(self), env, bound.arguments)
+            if isinstance(env, str) and n_envs > 1 and current_ranks().is_first:
+                given["env"] = make_envs(env, {}, n_envs)
+            bound.arguments.update(given)
         bound.apply_defaults()
         given = bound.arguments
         if given["env"] is None and given["_init_setup_model"]:
@@ -168,7 +184,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             # As a checkpoint brings them back: enumerations as words, tuples as lists.
             value = str(value) if isinstance(value, StrEnum) else value
             setattr(self, name, list(value) if isinstance(value, tuple) else value)
-        self.stopwatch, self._chosen_defaults = Stopwatch(), ""
+        self.stopwatch, self._chosen_defaults = Stopwatch(), remark
         self._collecting, self._update_is_due = False, False
         self._warned: set[str] = set()
         self._waiting_saves: list[tuple[Target, Any, Any]] = []
@@ -183,7 +199,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self._check_settings()
         if given["_init_setup_model"]:
             self._setup_model()
-            self._warn_without_effect(said)
+            self._warn_without_effect(explicit)
             warn_of_large_rate(self)
 
     @classmethod
@@ -280,7 +296,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         if self.env is None:  # a checkpoint without an environment: the choice is in it
             return
         kind, name = action_kind(self.env), type(self).__name__
-        chosen = []
+        chosen = [self._chosen_defaults] if self._chosen_defaults else []
         usual = inspect.signature(type(self)).parameters["action_sampling"].default
         if kind is not ActionKind.LISTED and self.action_sampling == usual != AUTO:
             raise UnsupportedEnvError(
@@ -395,7 +411,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
         prepared = super()._setup_learn(*args, **kwargs)
         if self._chosen_defaults:
-            self.logger.info(f"Chosen for the actions of this environment: {self._chosen_defaults}")
+            self.logger.info(f"Chosen for this environment: {self._chosen_defaults}")
             self._chosen_defaults = ""
         if self._update_is_due and self.num_timesteps >= prepared[0]:
             self.train()  # the checkpoint was taken between the last rollout and its update

@@ -71,3 +71,4 @@ class Arguments(TypedDict, total=False):
     seed: int | None
     device: Any
     _init_setup_model: bool
+    _model_preset: bool

@@ -23,6 +23,7 @@ PLUMBING = {
     "seed": "int | None",
     "device": "Any",
     "_init_setup_model": "bool",
+    "_model_preset": "bool",
 }
 HEAD = '''"""Names and types of the constructors' arguments, for editors and type checkers.
 

@@ -393,7 +393,7 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
 are `generation_endpoint`, `generation_requests` and `generation_replicas`, that need a server or Ray (tests of
 `distributions`)."""
 PLUMBING = {"self", "policy", "env", "stats_window_size", "tensorboard_log", "policy_kwargs", "verbose", "device",
-            "_init_setup_model", "micro_batches", "generation_endpoint", "generation_requests",
+            "_init_setup_model", "_model_preset", "micro_batches", "generation_endpoint", "generation_requests",
             "generation_replicas"}  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from studies_users import job, result
 from benchmarks.studies.engine import jobs
 from benchmarks.studies.engine.jobs import Evaluation
 from benchmarks.studies.engine.pieces import Pieces
-from poad_sb3.common.hyperparameters import preset
+from poad_sb3.common.hyperparameters import PRIVATE, preset
 
 CHANGES: tuple[dict[str, Any], ...] = (
     {"algorithm": "NTPO"},
@@ -116,7 +116,7 @@ def test_defaults_that_no_piece_names_are_those_they_were_made_with() -> None:
     defaults["EVALUATION_SEED"] = training.EVALUATION_SEED
     assert {name: defaults[name] for name in SILENT} == SILENT
     named = {*preset("pocket/virtualhome", "POAD"), "action_sampling", "micro_batches"}
-    nothing_to_learning = {"stats_window_size", "tensorboard_log", "verbose", "seed", "device", "_init_setup_model"}
+    nothing_to_learning = {"stats_window_size", "tensorboard_log", "verbose", "seed", "device", *PRIVATE}
     of_loading = {"use_sde", "model", "revision", "attn_implementation", "gradient_checkpointing", "check"}
     speed = {"max_tokens_per_forward", "cpu_fast_path"}
     others = {"policy", "env", "policy_kwargs"}

@@ -16,10 +16,18 @@ from toy import LampEnv
 
 import poad_sb3
 from poad_sb3 import ARCHER, GLAM, GRPO, NTPO, POAD, TWOSOME
-from poad_sb3.common.hyperparameters import check_arguments, known_arguments, preset, preset_arguments, typed_arguments
+from poad_sb3.common import hyperparameters
+from poad_sb3.common.hyperparameters import (
+    check_arguments,
+    known_arguments,
+    preset,
+    preset_arguments,
+    typed_arguments,
+    with_model_preset,
+)
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.errors import NoEffectWarning, PresetError
-from poad_sb3.presets import ALGORITHMS, PRESETS
+from poad_sb3.presets import ALGORITHMS, PRESETS, Preset
 from poad_sb3.settings.model import DEFAULT_LORA
 
 ROOT = Path(poad_sb3.__file__).parents[1]
@@ -172,7 +180,7 @@ def test_numbers_out_of_range_are_refused_before_a_model_is_loaded() -> None:
 
 def test_known_arguments_are_those_of_the_constructors() -> None:
     signature = inspect.signature(LLMOnPolicyAlgorithm)
-    apart = {"policy", "env", "_init_setup_model"}
+    apart = {"policy", "env", "_init_setup_model", "_model_preset"}
     for algorithm in ALGORITHMS:
         assert set(known_arguments(getattr(poad_sb3, algorithm))) == set(signature.parameters) - apart
     assert known_arguments(NTPO)["gamma_token"] is None
@@ -287,3 +295,42 @@ def test_the_level_of_credit_is_the_unit_of_the_ratio_where_that_is_not_given() 
     settings = {"estimator": "episode_return", "baseline": "batch", "credit_level": "action", "stop": ()}
     model = POAD("LLMPolicy", LampEnv(), **SMALL, **settings)  # no warning, which would be an error here
     assert model._ratio == "action"
+
+
+def test_a_model_with_presets_has_that_of_the_family_beneath_the_given_arguments(monkeypatch) -> None:
+    small = {"learning_rate": 5e-4, "n_steps": 6, "n_epochs": 3, "temperature": 8.0, "policy_kwargs": {"model": "tiny"}}
+    row = Preset("", "", n_envs=4, minibatches={"POAD": 2}, methods={"POAD": small})
+    monkeypatch.setattr(hyperparameters, "PRESETS", {"tiny/overcooked": row, "paper/overcooked": row})
+    kwargs = {"model": "tiny", "prompt": "completion"}
+    for env, n_envs, n_steps in (("Overcooked-TomatoSalad-v0", 4, 6), (gym.make("Overcooked-LettuceSalad-v0"), 1, 24)):
+        arguments, n, remark = with_model_preset(POAD, env, {"n_epochs": 1, "policy_kwargs": kwargs})
+        assert (n, remark) == (n_envs, "preset tiny/overcooked")
+        expected = {**small, "n_epochs": 1, "n_steps": n_steps, "batch_size": 12, "policy_kwargs": kwargs}
+        assert arguments == expected
+    for kind, env, model, expected in (
+        (POAD, "VirtualHome-Cheese-v0", "tiny", r"the general defaults, .* \(tiny has presets for overcooked alone\)"),
+        (GRPO, "Overcooked-TomatoSalad-v0", "tiny", "the general defaults, .*"),
+        (POAD, LampEnv(), "tiny", "the general defaults, .*"),
+        (POAD, "Overcooked-TomatoSalad-v0", "other", ""),
+        (POAD, "Overcooked-TomatoSalad-v0", lambda: None, ""),
+    ):
+        given = {"policy_kwargs": {"model": model}}
+        arguments, _, remark = with_model_preset(kind, env, given)
+        assert arguments == given
+        assert re.fullmatch(expected, remark)
+
+
+def test_the_preset_of_a_model_is_its_default_unless_another_is_named(monkeypatch, capsys) -> None:
+    kwargs, env_id = {"model": "pocket-char"}, "VirtualHome-FoodPreparation-v0"
+    own = {**preset("pocket/virtualhome", "POAD"), "n_steps": 4, "temperature": 3.0, "policy_kwargs": kwargs}
+    del own["batch_size"]
+    row = Preset("", "", n_envs=2, minibatches={"POAD": 2}, methods={"POAD": own})
+    monkeypatch.setitem(PRESETS, "pocket-char/virtualhome", row)
+    model = POAD("LLMPolicy", env_id, verbose=1, ent_coef=0.5, policy_kwargs=kwargs)
+    assert (model.n_envs, model.n_steps, model.batch_size, model.temperature, model.ent_coef) == (2, 4, 4, 3.0, 0.5)
+    model.learn(8)
+    assert (
+        "Chosen for this environment: preset pocket-char/virtualhome, action_sampling='trie'" in capsys.readouterr().out
+    )
+    named = POAD.from_preset("pocket/virtualhome", gym.make(env_id), policy_kwargs=kwargs)
+    assert (named.n_envs, named.temperature) == (1, 1.0)

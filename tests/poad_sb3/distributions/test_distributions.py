@@ -20,6 +20,7 @@ from toy import (
     all_log_probs,
     assert_same_frequencies,
     batch_of,
+    children_after,
     collect,
     make_agent,
     make_method,
@@ -164,7 +165,7 @@ def test_temperature_divides_the_logits_of_a_trie_and_the_scores_of_candidates(t
         for ids in sequences:
             log_probs, total = all_log_probs(trie_policy, prompt, ids), 0.0
             for position, token in enumerate(ids):
-                siblings = [*dict.fromkeys(other[position] for other in sequences if other[:position] == ids[:position])]
+                siblings = children_after(ids[:position], sequences)
                 total += float((log_probs[position, siblings] / temperature).log_softmax(0)[siblings.index(token)])
             expected.append(np.exp(total))
         whole = (whole_log_probs(candidates, text, actions, "word") / temperature).softmax(0)
