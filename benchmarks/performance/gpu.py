@@ -13,6 +13,7 @@ Writes gpu.json; on another device than a GPU runs/gpu.json.
 
 from __future__ import annotations
 
+import gc
 import re
 import subprocess
 import sys
@@ -112,10 +113,14 @@ def run_tests(device: str, seconds: float) -> dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         output = error.stdout or b""
         text = output.decode(errors="replace") if isinstance(output, bytes) else output
-        return {"error": f"Did not end within {seconds:.0f} s.", "tail": text[-4000:]}
-    counts = {outcome: int(number) for number, outcome in re.findall(r"(\d+) (passed|failed|errors?)", done.stdout)}
-    result = {"passed": 0, "failed": 0, **counts, "seconds": round(time.monotonic() - start, 1)}
+        return {"error": f"Did not end within {seconds:.0f} s.", **_counts(text), "tail": text[-4000:]}
+    result = {**_counts(done.stdout), "seconds": round(time.monotonic() - start, 1)}
     return result if done.returncode == 0 else {**result, "tail": done.stdout[-8000:]}
+
+
+def _counts(output: str) -> dict[str, int]:
+    counts = {outcome: int(number) for number, outcome in re.findall(r"(\d+) (passed|failed|errors?)", output)}
+    return {"passed": 0, "failed": 0, **counts}
 
 
 class Trainings:
@@ -201,6 +206,7 @@ class Trainings:
     def drop(self) -> None:
         """Drop the trainings, so that their memory is free."""
         self._algorithms.clear()
+        gc.collect()  # algorithms and their environments refer to each other
         if _is_cuda(self.device):
             torch.cuda.empty_cache()
 
@@ -300,9 +306,9 @@ def _full_precision() -> Iterator[None]:
 
 def real_sizes(size: str, dtype: str, device: str, before: Callable[[], None], seconds: float) -> dict[str, Any]:
     """Train a model of real size on both tasks of `measure real-size`, while there is time."""
-    before()
     start, runs = time.monotonic(), []
     for task in TASKS:
+        before()
         if not runs or 2 * (time.monotonic() - start) < seconds:
             runs.append({**train(size, dtype, task, device), "seconds_with_making": time.monotonic() - start})
     return {"runs": runs}
@@ -328,7 +334,7 @@ def gpu(
     out = out or (RESULTS if is_cuda else Path("runs")) / "gpu.json"
     trainings = Trainings(model, preset, device, max_steps)
     large = 40 if is_cuda else 15
-    parts = [Part("tests", partial(run_tests, device), 45, 0.3)]
+    parts = [Part("tests", partial(run_tests, device), 45, 0.35)]
     for dtype in DTYPES:
         parts += [
             Part(f"training_{dtype}", partial(trainings.train, dtype), 10, 0.2),
