@@ -13,6 +13,7 @@ from benchmarks.studies.engine.study import Study
 from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.long_actions import LONG_ACTIONS
 from benchmarks.studies.multikey import MULTIKEY_STUDY
+from benchmarks.studies.real_model import REAL_MODEL
 from benchmarks.studies.warm_start import WARM_START
 
 ALL: tuple[Study | Comparing, ...] = (
@@ -26,5 +27,6 @@ ALL: tuple[Study | Comparing, ...] = (
     CREDIT,
     CREDIT_TRUTH,
     CRITIC_NOISE,
+    REAL_MODEL,
 )
 """All studies in the order of docs/benchmarks/protocol.md; `lambda-token` first, as it sets a default of the others."""

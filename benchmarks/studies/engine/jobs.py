@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from benchmarks.references.datasci_baselines import preprocessing_of
 from lang_envs.datasets.generated import NAME as GENERATED
+from poad_sb3.language_model import smollm2
 from poad_sb3.pocket import SHIPPED_MODELS
 
 _FORMAT = 1
@@ -75,7 +76,9 @@ class Job(ABC):
 
 @cache
 def checksum(model: str) -> str:
-    """Return the shipped weights; a model that is trained again makes other pieces."""
+    """Return a model with the digest of its weights; a model that is trained again makes other pieces."""
+    if model == smollm2.NAME:
+        return f"{model} {smollm2.GGUF_SHA256[:16]}"
     weights = SHIPPED_MODELS[model] / "model.safetensors"
     return f"{model} {hashlib.sha256(weights.read_bytes()).hexdigest()[:16]}"
 
@@ -126,6 +129,7 @@ class TrainingJob(Job):
     """
 
     runner = "benchmarks.studies.engine.training:run_training"
+    n_envs: ClassVar[int] = 1
     algorithm: str
     env_id: str
     steps: int
@@ -197,6 +201,24 @@ class WarmStartJob(TrainingJob):
 
     def __str__(self) -> str:
         return f"{super().__str__()}, from behaviour cloning"
+
+
+@dataclass(frozen=True)
+class PresetJob(TrainingJob):
+    """A training with the arguments of a preset, on as many environments as it is for; see `training.run_preset`.
+
+    Attributes:
+        n_envs: Number of environments that step together.
+        cloning: Behaviour cloning of the policy before the first step; None for none.
+    """
+
+    runner = "benchmarks.studies.engine.training:run_preset"
+    n_envs: int = field(kw_only=True)  # type: ignore[misc]  # a constant of the other jobs
+    cloning: Cloning | None = field(kw_only=True)
+
+    @property
+    def label(self) -> str:
+        return f"{'cloned' if self.cloning else 'preset'}_{super().label}"
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ from benchmarks.runner import plan
 from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from benchmarks.runner.evaluation import Summary, play, summarize
 from benchmarks.runner.records import step_records
-from benchmarks.studies.engine.jobs import TrainingJob, WarmStartJob
+from benchmarks.studies.engine.jobs import PresetJob, TrainingJob, WarmStartJob
 from lang_envs.wrappers.admissible import admissible_observation
 from poad_sb3.bc import BC, oracle_episodes
 from poad_sb3.common.episode_lines import discount_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions.base import TokenPath
+from poad_sb3.vec_env.make_envs import make_envs
 
 EVALUATION_SEED = 10_000
 _ROLLOUT_SEED = 0
@@ -108,6 +109,7 @@ def train(
     progress_bar: bool = False,
     callbacks: Sequence[BaseCallback] = (),
     algorithm: type[LLMOnPolicyAlgorithm] = poad_sb3.POAD,
+    n_envs: int = 1,
     prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None,
     **arguments: Any,
 ) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
@@ -123,11 +125,13 @@ def train(
         progress_bar: Whether to show a progress bar.
         callbacks: Further callbacks.
         algorithm: Class that trains.
+        n_envs: Number of environments that step together.
         prepare: Called with the model before its first step; its time does not count.
         **arguments: Arguments of the algorithm.
     """
     # Whole passes, as in the runs recorded before there were micro-batches.
-    model = algorithm("LLMPolicy", gym.make(env_id, **env_kwargs), seed=seed, **{"micro_batches": 1, **arguments})
+    env = gym.make(env_id, **env_kwargs) if n_envs == 1 else make_envs(env_id, env_kwargs, n_envs)
+    model = algorithm("LLMPolicy", env, seed=seed, **{"micro_batches": 1, **arguments})
     prepare(model)
     watch = Evaluations(env_id, env_kwargs, eval_every, eval_episodes)
     started, worked = time.perf_counter(), time.process_time()
@@ -152,19 +156,26 @@ def train_job(
         eval_episodes=job.evaluation.episodes,
         env_kwargs=job.env_kwargs,
         algorithm=getattr(poad_sb3, job.algorithm),
+        n_envs=job.n_envs,
         prepare=prepare,
         callbacks=callbacks,
         **job.arguments,
     )
 
 
-def run_warm_start(job: WarmStartJob) -> dict[str, Any]:
+def run_preset(job: PresetJob) -> dict[str, Any]:
+    """Do a job, after behaviour cloning if it has some; see `run_training`."""
+    return run_training(job) if job.cloning is None else run_warm_start(job)
+
+
+def run_warm_start(job: WarmStartJob | PresetJob) -> dict[str, Any]:
     """Clone a noisy oracle, then do a job; the result is that of `run_training`.
 
     Each method clones the same episodes with its own policy and its own targets of the critic. Those that sample alike
     get the same adapter, bit for bit.
     """
     cloning = job.cloning
+    assert cloning is not None
     episodes = [
         episode
         for env_id, noise in zip(cloning.env_ids, cloning.noise, strict=True)

@@ -1,0 +1,221 @@
+"""`real-model`: learning curves of SmolLM2-135M with its presets, untrained or from behaviour cloning.
+
+Bounds that were set before the runs: from the untrained model every seed reaches nine tenths of the oracle's return on
+Tomato Salad within 8,000 steps, and a success of 0.9 on Food Preparation within 6,000; from behaviour cloning both
+within 3,000. Nothing is claimed of Tomato Lettuce Salad and Entertainment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from benchmarks.reports.plots import PALETTE, style
+from benchmarks.runner.machine import RESULTS
+from benchmarks.studies.engine.jobs import Cloning, Evaluation, PresetJob
+from benchmarks.studies.engine.pieces import Piece, Pieces
+from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Report, Study
+from lang_envs.report import Table
+from poad_sb3.common.hyperparameters import preset
+from poad_sb3.presets import PRESETS
+
+SEEDS = FINAL_SEEDS[:5]
+SHARE = 0.9
+"""Share of the oracle that has to be reached."""
+
+
+class Curve(NamedTuple):
+    """Trainings on one task that differ in their seed alone.
+
+    Attributes:
+        name: Name of the task, for `--tasks`.
+        env_id: Id of the task.
+        preset: Name of the preset.
+        steps: Environment steps of a training.
+        every: Steps between two evaluations.
+        measure: `"returns"` (discounted .99 a move) or `"success"`.
+        within: Steps within which every seed has to reach `SHARE` of the oracle; None where nothing is claimed.
+        cloning: Behaviour cloning before the first step; None from the untrained model.
+        n_seeds: Number of seeds.
+    """
+
+    name: str
+    env_id: str
+    preset: str
+    steps: int
+    every: int
+    measure: str
+    within: int | None
+    cloning: Cloning | None = None
+    n_seeds: int = 5
+
+    @property
+    def oracle(self) -> float:
+        """Score of the oracle by the measure."""
+        scores = _env_scores()[self.env_id]["oracle"]
+        return float(scores["returns"]["0.99"] if self.measure == "returns" else scores["success"])
+
+    @property
+    def random(self) -> float:
+        """Score of random play by the measure."""
+        scores = _env_scores()[self.env_id]["random"]
+        return float(scores["returns"]["0.99"] if self.measure == "returns" else scores["success"])
+
+    def job(self, seed: int) -> PresetJob:
+        """Return the training of a seed; the arguments are those of the preset, written out."""
+        arguments = preset(self.preset, "POAD")
+        evaluation = Evaluation(self.every, episodes=50)
+        n_envs = PRESETS[self.preset].n_envs
+        return PresetJob(
+            "POAD", self.env_id, self.steps, seed, arguments, evaluation, n_envs=n_envs, cloning=self.cloning
+        )
+
+
+def _cloning(env_id: str) -> Cloning:
+    return Cloning((env_id,), (0.3,), episodes=50, epochs=3, batch_size=64)
+
+
+_TOMATO, _FOOD = "Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-v0"
+CURVES = (
+    Curve("tomato-salad", _TOMATO, "smollm2/overcooked", 5_120, 1_024, "returns", 8_000),
+    Curve("food-preparation", _FOOD, "smollm2/virtualhome", 3_072, 512, "success", 6_000),
+    Curve("tomato-salad, cloned", _TOMATO, "smollm2/overcooked", 1_536, 512, "returns", 3_000, _cloning(_TOMATO)),
+    Curve("food-preparation, cloned", _FOOD, "smollm2/virtualhome", 1_536, 512, "success", 3_000, _cloning(_FOOD)),
+    Curve(
+        "tomato-lettuce-salad",
+        "Overcooked-TomatoLettuceSalad-v0",
+        "smollm2/overcooked",
+        25_088,
+        5_120,
+        "returns",
+        None,
+        n_seeds=3,
+    ),
+    Curve(
+        "entertainment",
+        "VirtualHome-Entertainment-v0",
+        "smollm2/virtualhome",
+        25_088,
+        5_120,
+        "success",
+        None,
+        n_seeds=3,
+    ),
+)
+
+
+@cache
+def _env_scores() -> dict[str, Any]:
+    scores: dict[str, Any] = json.loads((RESULTS / "env_scores.json").read_text(encoding="utf-8"))["scores"]
+    return scores
+
+
+def reached(curve: Curve, piece: Piece) -> int | None:
+    """Return the steps at the first evaluation with `SHARE` of the oracle's score; None if there is none."""
+    scores = zip(piece["steps"], piece[curve.measure], strict=True)
+    return next((steps for steps, score in scores if score >= SHARE * curve.oracle), None)
+
+
+def _runs(curve: Curve, seeds: Sequence[int], pieces: Pieces) -> dict[int, Piece]:
+    by_seed = {seed: pieces.find(curve.job(seed)) for seed in seeds[: curve.n_seeds]}
+    return {seed: piece for seed, piece in by_seed.items() if piece is not None}
+
+
+def _jobs(options: Options, pieces: Pieces) -> Iterator[PresetJob]:
+    seeds, chosen = options.checked_seeds(), options.chosen_tasks(curve.name for curve in CURVES)
+    for claimed in (True, False):
+        for number, seed in enumerate(seeds):
+            for curve in CURVES:
+                if curve.name in chosen and (curve.within is not None) is claimed and number < curve.n_seeds:
+                    yield curve.job(seed)
+
+
+def _report(options: Options, pieces: Pieces) -> Report:
+    seeds = options.checked_seeds()
+    runs = {curve.name: _runs(curve, seeds, pieces) for curve in CURVES}
+    content: dict[str, Any] = {"seeds": list(seeds), "share": SHARE, "tasks": {}, "missing": []}
+    for curve in CURVES:
+        n_missing = curve.n_seeds - len(runs[curve.name])
+        if n_missing:
+            content["missing"].append(f"{curve.name}: {n_missing} of {curve.n_seeds} runs")
+        content["tasks"][curve.name] = {
+            "preset": curve.preset,
+            "measure": curve.measure,
+            "oracle": curve.oracle,
+            "random": curve.random,
+            "within": curve.within,
+            "reached": {seed: reached(curve, piece) for seed, piece in runs[curve.name].items()},
+            "steps": next((piece["steps"] for piece in runs[curve.name].values()), []),
+            "scores": {seed: piece[curve.measure] for seed, piece in runs[curve.name].items()},
+            "success": {seed: piece["success"] for seed, piece in runs[curve.name].items()},
+            "cpu_seconds": {seed: piece["cpu_seconds"] for seed, piece in runs[curve.name].items()},
+        }
+    (table,) = _tables(content)
+    lines = [", ".join(row) for row in table.rows] + [f"missing: {line}" for line in content["missing"]]
+    return Report(content, {"": curves_figure(content)} if any(runs.values()) else {}, lines)
+
+
+def _tables(content: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the table of the first evaluations with nine tenths of the oracle's score."""
+    head = ("", "runs", "bound", "reached at", "last score", "last success", "oracle", "random", "core-minutes a run")
+    rows = []
+    for name, task in content["tasks"].items():
+        if not task["scores"]:
+            continue
+        last, success = ([values[-1] for values in task[key].values()] for key in ("scores", "success"))
+        steps = [("never" if step is None else f"{step:,}") for step in task["reached"].values()]
+        rows.append(
+            (
+                name,
+                str(len(last)),
+                "none" if task["within"] is None else f"{task['within']:,}",
+                ", ".join(steps),
+                f"{min(last):.2f} to {max(last):.2f}",
+                f"{min(success):.2f} to {max(success):.2f}",
+                f"{task['oracle']:.2f}",
+                f"{task['random']:.2f}",
+                f"{np.median(list(task['cpu_seconds'].values())) / 60:.0f}",
+            )
+        )
+    remark = (
+        "Environment steps at the first evaluation (50 sampled episodes) with 0.9 of the oracle's score, for each "
+        "seed: the return, discounted .99 a move, in the kitchen, and success in the household."
+    )
+    yield Table("SmolLM2 with its presets", head, rows, remark)
+
+
+@style()
+def curves_figure(content: Mapping[str, Any]) -> Figure:
+    """Draw a panel for each task, with a line for each seed."""
+    tasks = {name: task for name, task in content["tasks"].items() if task["scores"]}
+    columns = min(2, len(tasks))
+    rows = -(-len(tasks) // columns)
+    figure = Figure(figsize=(1 + 4.4 * columns, 0.6 + 2.9 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat[len(tasks) :]:
+        axes.set_axis_off()
+    for axes, (name, task) in zip(grid.flat, tasks.items(), strict=False):
+        for scores in task["scores"].values():
+            axes.plot(task["steps"], scores, color=PALETTE[0], alpha=0.6, linewidth=1.3)
+        axes.plot(task["steps"], np.mean(list(task["scores"].values()), axis=0), color=PALETTE[0], linewidth=2.4)
+        axes.axhline(task["oracle"], color="0.35", linestyle="--", linewidth=1.2, label="oracle")
+        axes.axhline(task["random"], color="0.35", linestyle=":", linewidth=1.2, label="random play")
+        label = "success" if task["measure"] == "success" else "return, discounted .99 a move"
+        axes.set(title=f"{name}, {len(task['scores'])} seeds", xlabel="environment steps (actions)", ylabel=label)
+    grid.flat[0].legend(loc="lower right")
+    return figure
+
+
+REAL_MODEL = Study(
+    "real-model",
+    "SmolLM2-135M with its presets on the embodied tasks, untrained and from behaviour cloning",
+    _jobs,
+    _report,
+    _tables,
+    seeds=SEEDS,
+)
