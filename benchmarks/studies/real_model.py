@@ -84,8 +84,8 @@ _TOMATO, _FOOD = "Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-v0"
 CURVES = (
     Curve("tomato-salad", _TOMATO, "smollm2/overcooked", 5_120, 1_024, "returns", 8_000),
     Curve("food-preparation", _FOOD, "smollm2/virtualhome", 3_072, 512, "success", 6_000),
-    Curve("tomato-salad, cloned", _TOMATO, "smollm2/overcooked", 1_536, 512, "returns", 3_000, _cloning(_TOMATO)),
-    Curve("food-preparation, cloned", _FOOD, "smollm2/virtualhome", 1_536, 512, "success", 3_000, _cloning(_FOOD)),
+    Curve("tomato-salad-cloned", _TOMATO, "smollm2/overcooked", 1_536, 512, "returns", 3_000, _cloning(_TOMATO)),
+    Curve("food-preparation-cloned", _FOOD, "smollm2/virtualhome", 1_536, 512, "success", 3_000, _cloning(_FOOD)),
     Curve(
         "tomato-lettuce-salad",
         "Overcooked-TomatoLettuceSalad-v0",
