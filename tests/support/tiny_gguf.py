@@ -18,22 +18,15 @@ SHAPES = {
 def write_gguf(path: Path, architecture: str = "llama", *, quantized: bool = True) -> dict[str, Any]:
     """Write the file; return its weights as float32, dequantized, by their names in it."""
     rng, writer = np.random.default_rng(0), gguf.GGUFWriter(path, architecture)
-    writer.add_name("tiny")
-    writer.add_context_length(512)
-    writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(HIDDEN)
-    writer.add_head_count(2)
-    writer.add_head_count_kv(1)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10_000.0)
-    writer.add_vocab_size(len(VOCABULARY))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(VOCABULARY)
-    writer.add_token_types([3] * 3 + [1] * (len(VOCABULARY) - 3))
-    writer.add_token_merges(["a b"])
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
+    fields = {
+        "name": "tiny", "context_length": 512, "embedding_length": WIDTH, "block_count": LAYERS,
+        "feed_forward_length": HIDDEN, "head_count": 2, "head_count_kv": 1, "layer_norm_rms_eps": 1e-5,
+        "rope_freq_base": 10_000.0, "vocab_size": len(VOCABULARY), "tokenizer_model": "gpt2", "token_list": VOCABULARY,
+        "token_types": [3] * 3 + [1] * (len(VOCABULARY) - 3), "token_merges": ["a b"], "bos_token_id": 1,
+        "eos_token_id": 2,
+    }  # fmt: skip
+    for name, value in fields.items():
+        getattr(writer, f"add_{name}")(value)
     names = {f"blk.{layer}.{name}": shape for layer in range(LAYERS) for name, shape in SHAPES.items()}
     weights = {}
     for name, shape in {"token_embd": (len(VOCABULARY), WIDTH), "output_norm": (WIDTH,), **names}.items():
