@@ -105,22 +105,18 @@ def run_tests(device: str, seconds: float) -> dict[str, Any]:
     """Run the device tests in a process of their own."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", TESTS]
     command += ["--gpu"] if _is_cuda(device) else []
-    start = time.monotonic()
+    start, error = time.monotonic(), None
     try:
         done = subprocess.run(
-            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, check=False
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds, check=False
         )
-    except subprocess.TimeoutExpired as error:
-        output = error.stdout or b""
-        text = output.decode(errors="replace") if isinstance(output, bytes) else output
-        return {"error": f"Did not end within {seconds:.0f} s.", **_counts(text), "tail": text[-4000:]}
-    result = {**_counts(done.stdout), "seconds": round(time.monotonic() - start, 1)}
-    return result if done.returncode == 0 else {**result, "tail": done.stdout[-8000:]}
-
-
-def _counts(output: str) -> dict[str, int]:
-    counts = {outcome: int(number) for number, outcome in re.findall(r"(\d+) (passed|failed|errors?)", output)}
-    return {"passed": 0, "failed": 0, **counts}
+        output, succeeded = done.stdout, done.returncode == 0
+    except subprocess.TimeoutExpired as expired:
+        error, output, succeeded = f"Did not end within {seconds:.0f} s.", expired.stdout or b"", False
+    text = output.decode(errors="replace")
+    counts = {outcome: int(number) for number, outcome in re.findall(r"(\d+) (passed|failed|errors?)", text)}
+    result = {"passed": 0, "failed": 0, **counts, "seconds": round(time.monotonic() - start, 1)}
+    return result if succeeded else {**result, **({"error": error} if error else {}), "tail": text[-8000:]}
 
 
 class Trainings:

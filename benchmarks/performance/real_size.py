@@ -14,6 +14,7 @@ Writes real_size_DEVICE.json, after each run.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import resource
 import time
@@ -65,6 +66,7 @@ def make_model(size: str, dtype: str, device: str) -> tuple[Any, Any]:
 
 def train(size: str, dtype: str, task: str, device: str, n_steps: int = N_STEPS) -> dict[str, Any]:
     """Run two rollouts and updates, and time the second; times in seconds, memory in bytes."""
+    gc.collect()  # models of earlier runs, kept by cycles of references
     env_id, n_envs, settings = TASKS[task]
     kwargs = {"model": partial(make_model, size, dtype, device), "gradient_checkpointing": True}
     envs = make_vec_env(env_id, n_envs)
