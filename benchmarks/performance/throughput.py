@@ -1,7 +1,7 @@
 """Cost of an environment step in training, ours and two plain loops'.
 
 Workloads: POAD by the trie (the default), POAD with the published ratio (`paper_mode`), TWOSOME, and POAD on code with
-4 and with 16 environments, on the sizes of `synthetic`; vocabularies of 2,000 and 32,000. And, if it is asked for, POAD
+4 and with 16 environments, on the sizes of `synthetic`; vocabularies of 2,000 and 32,000. On request, POAD
 by the trie with SmolLM2 on Tomato Salad, whose prompts repeat.
 The two other loops are described in `benchmarks.references.baseline_loop`. All get the same weights, prompts and
 actions. They are first checked to give the same log-probabilities, values and gradients, then timed in turns.

@@ -58,6 +58,7 @@ class Workload(NamedTuple):
         vf_coef: Weight of the value loss.
         max_grad_norm: Maximum gradient norm of policy and critic, each clipped on its own.
         learning_rate: Learning rate of policy and critic.
+        temperature: Divisor of the logits, in acting and in the update.
     """
 
     distribution: Distribution
@@ -69,6 +70,7 @@ class Workload(NamedTuple):
     vf_coef: float = 0.5
     max_grad_norm: float = 0.5
     learning_rate: float = 1e-5
+    temperature: float = 1.0
 
 
 class Sample(NamedTuple):
@@ -199,7 +201,7 @@ class BaselineLoop(ABC):
 
     def _scores(self, samples: Sequence[Sample], logits: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Return log-probability and entropy of each unit, from the logits of the rows that were scored."""
-        by_token = torch.cat(list(logits)).float()
+        by_token = torch.cat(list(logits)).float() / self.workload.temperature
         if self.workload.distribution == Distribution.CANDIDATES:
             return self._candidate_scores(samples, by_token)
         if self.workload.distribution == Distribution.VOCABULARY:
