@@ -26,6 +26,7 @@ MEASUREMENTS = {
     "multikey-learning": ("performance.multikey_learning", "steps every method needs on MultiKey with one key"),
     "long-lists": ("performance.long_lists", "cost of a step with 64 to 4,096 listed actions"),
     "language-ability": ("performance.language_ability", "tasks of lm-eval before and after a training"),
+    "perplexity": ("performance.perplexity", "perplexity of texts before and after a training"),
     "installing": ("performance.installing", "the wheel in empty environments, with each extra alone"),
 }
 """Module and help of each measurement, by name.
