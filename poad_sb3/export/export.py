@@ -36,6 +36,7 @@ from poad_sb3.language_model.loading import local_path, no_progress_bars
 from poad_sb3.language_model.lora import is_quantized, merged_copy
 from poad_sb3.language_model.self_check import is_full_precision
 from poad_sb3.settings.model import Check
+from poad_sb3.settings.sampling import ActionSampling
 
 __all__ = ["Export", "export_policy", "push"]
 
@@ -255,9 +256,13 @@ def _generation_config(policy: LLMPolicy) -> GenerationConfig:
     lm, settings = policy.lm, policy._get_constructor_parameters()
     base = getattr(lm.base, "generation_config", None) or GenerationConfig()
     pad = lm.tokenizer.pad_token_id if base.pad_token_id is None else base.pad_token_id
+    is_free = (
+        settings["action_sampling"] == ActionSampling.FREE
+    )  # that among listed actions suits no free text
     return GenerationConfig(
         do_sample=True,
-        **{name: settings[name] for name in ("temperature", "top_k", "top_p", "max_new_tokens")},
+        temperature=settings["temperature"] if is_free else 1.0,
+        **{name: settings[name] for name in ("top_k", "top_p", "max_new_tokens")},
         bos_token_id=base.bos_token_id,
         eos_token_id=sorted(lm.prompter.end_tokens),
         pad_token_id=pad,

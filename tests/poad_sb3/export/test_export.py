@@ -291,6 +291,13 @@ def test_generate_writes_as_the_policy_does(merge: bool, small_folder: Path, tmp
         assert lm.prompter.action_text(tuple(written[0, prompt.shape[1] :].tolist())) == greedy.text
 
 
+def test_the_temperature_of_listed_actions_is_none_of_free_text(small_folder: Path, tmp_path: Path) -> None:
+    kwargs = {**SMALL, "model": str(small_folder)}
+    exported = export_adapter(make_agent(policy_kwargs=kwargs, temperature=8.0), tmp_path / "out")
+    assert GenerationConfig.from_pretrained(exported.folder).temperature == 1.0
+    assert "logits divided by the temperature 8.0." in (exported.folder / "README.md").read_text()
+
+
 def test_a_chat_of_today_is_exported_with_the_day_of_the_training(tmp_path: Path) -> None:
     save_zoo(tmp_path / "base", "qwen2")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
