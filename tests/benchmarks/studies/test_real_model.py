@@ -1,0 +1,74 @@
+"""The study of SmolLM2: its jobs, the step at which a bound is reached, and its report; no model is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from studies_users import MADE, result
+
+from benchmarks.studies.engine import training
+from benchmarks.studies.engine.jobs import PresetJob
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.study import TUNING_SEEDS, Options
+from benchmarks.studies.real_model import CURVES, REAL_MODEL, SEEDS, reached
+from poad_sb3.common.hyperparameters import preset
+
+BY_NAME = {curve.name: curve for curve in CURVES}
+
+
+def listed(pieces: Pieces, *names: str) -> list[PresetJob]:
+    return list(REAL_MODEL.jobs(Options(SEEDS, names), pieces))  # type: ignore[arg-type]
+
+
+def test_runs_with_a_bound_come_first_seed_by_seed(tmp_path: Path) -> None:
+    jobs = listed(Pieces(tmp_path))
+    assert len({job.name for job in jobs}) == len(jobs) == sum(curve.n_seeds for curve in CURVES) == 26
+    assert [(job.seed, job.steps) for job in jobs[:4]] == [(300, 5_120), (300, 3_072), (300, 1_536), (300, 1_536)]
+    assert {job.steps for job in jobs[20:]} == {25_088}
+    assert not {job.seed for job in jobs} & {*TUNING_SEEDS, 100}
+    job = jobs[0]
+    assert (job.arguments, job.n_envs) == (preset("smollm2/overcooked", "POAD"), 8)
+    assert len(listed(Pieces(tmp_path), "entertainment")) == 3
+
+
+def test_a_bound_is_reached_at_the_first_evaluation_with_nine_tenths_of_the_oracle() -> None:
+    curve = BY_NAME["tomato-salad"]
+    scores = [0.0, 0.899 * curve.oracle, 0.901 * curve.oracle, 0.1]
+    assert reached(curve, {"steps": [0, 1, 2, 3], "returns": scores, "success": [1.0] * 4}) == 2
+    assert reached(curve, {"steps": [0], "returns": [0.8 * curve.oracle], "success": [1.0]}) is None
+    assert curve.oracle == pytest.approx(0.9205, abs=1e-4)
+    assert BY_NAME["food-preparation"].oracle == 1.0
+
+
+def test_the_report_has_a_row_for_each_task_with_runs(tmp_path: Path) -> None:
+    pieces = Pieces(tmp_path)
+    for job in listed(pieces, "tomato-salad", "food-preparation-cloned")[:3]:
+        pieces.put(job, result(0.9), MADE)
+    report = REAL_MODEL.report(Options(SEEDS), pieces)
+    (table,) = REAL_MODEL.tables(report.content)
+    assert [(row[0], row[1], row[2], row[3]) for row in table.rows] == [
+        ("tomato-salad", "2", "8,000", "100, 100"),
+        ("food-preparation-cloned", "1", "3,000", "200"),
+    ]
+    assert report.content["missing"][0] == "tomato-salad: 3 of 5 runs"
+    assert [axes.get_title() for axes in report.pictures[""].axes][:2] == [
+        "tomato-salad, 2 seeds",
+        "food-preparation-cloned, 1 seeds",
+    ]
+
+
+def test_a_job_trains_on_its_environments_after_cloning(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = BY_NAME["food-preparation-cloned"].job(300)
+    seen: dict[str, Any] = {}
+
+    def run_training(job: PresetJob, prepare: Any = None) -> dict[str, Any]:
+        seen.update(n_envs=job.n_envs, is_cloned=prepare is not None)
+        return result()
+
+    monkeypatch.setattr(training, "run_training", run_training)
+    job.run()
+    assert seen == {"n_envs": 8, "is_cloned": True}
+    BY_NAME["food-preparation"].job(300).run()
+    assert seen == {"n_envs": 8, "is_cloned": False}
