@@ -77,7 +77,7 @@ SETTINGS = {
 SETTINGS["code-16"] = SETTINGS["code"]._replace(n_envs=16, n_steps=2)
 SETTINGS["smollm2"] = Setting(
     POAD,
-    {"temperature": 4.0},  # that of its preset: at 1 it stays in few states, whose scores are cached
+    {"temperature": 4.0},  # at 1 it stays in few states, whose scores are cached
     TaskSizes(),
     Workload(Distribution.TRIE, temperature=4.0),
     n_steps=32,
