@@ -319,12 +319,14 @@ def from_preset(
     return made
 
 
-def model_preset(kind: type[LLMOnPolicyAlgorithm], env_id: str, policy_kwargs: object) -> tuple[str | None, str]:
+def model_preset(
+    kind: type[LLMOnPolicyAlgorithm], env: gym.Env[Any, Any] | VecEnv | str, policy_kwargs: object
+) -> tuple[str | None, str]:
     """Return the name of the preset that is the default for a model in an environment, and a remark for the log.
 
     Args:
         kind: Class of the algorithm to make.
-        env_id: Id of the environment; empty if it has none.
+        env: Environment, vector of environments, or id.
         policy_kwargs: Settings of the model, as the user gave them.
 
     Returns:
@@ -334,11 +336,34 @@ def model_preset(kind: type[LLMOnPolicyAlgorithm], env_id: str, policy_kwargs: o
     families = sorted(name.partition("/")[2] for name in PRESETS if model == name.partition("/")[0] != "pocket")
     if not families:
         return None, ""
-    family = env_id.partition("-")[0].lower()
-    if family in families and algorithm_of(kind) in PRESETS[f"{model}/{family}"].methods:
-        return f"{model}/{family}", f"preset {model}/{family}"
+    name = f"{model}/{_id_of(env).partition('-')[0].lower()}"
+    if name in PRESETS and algorithm_of(kind) in PRESETS[name].methods:
+        return name, f"preset {name}"
     has = f"{model} has presets for {' and '.join(families)} alone"
     return None, f"the general defaults, tuned with the pocket model ({has})"
+
+
+def with_model_preset(
+    kind: type[LLMOnPolicyAlgorithm], name: str, n_envs: int | None, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], int]:
+    """Lay a preset beneath the arguments that the user gave.
+
+    A rollout keeps the preset's number of actions: with fewer environments each makes more steps.
+
+    Args:
+        kind: Class of the algorithm to make.
+        name: Key of `PRESETS`, from `model_preset`.
+        n_envs: Number of environments that step together; the preset's if None.
+        given: Constructor arguments that the user gave.
+
+    Returns:
+        All arguments, and the number of environments.
+    """
+    preset, algorithm = PRESETS[name], algorithm_of(kind)
+    n_envs = preset.n_envs if n_envs is None else n_envs
+    own = dict(preset.methods[algorithm])
+    own["n_steps"] = max(1, own["n_steps"] * preset.n_envs // n_envs)
+    return _with_batch_size(preset, algorithm, n_envs, _merged(own, given)), n_envs
 
 
 def algorithm_of(kind: type[LLMOnPolicyAlgorithm]) -> str:
@@ -346,39 +371,17 @@ def algorithm_of(kind: type[LLMOnPolicyAlgorithm]) -> str:
     return next((base.__name__ for base in kind.__mro__ if base.__name__ in ALGORITHMS), kind.__name__)
 
 
-def with_model_preset(
-    kind: type[LLMOnPolicyAlgorithm], env: gym.Env[Any, Any] | VecEnv | str, given: Mapping[str, Any]
-) -> tuple[dict[str, Any], int, str]:
-    """Fill in the default preset of a model beneath the given arguments; see `model_preset`.
-
-    A rollout keeps the preset's number of actions: with fewer environments each makes more steps.
-
-    Args:
-        kind: Class of the algorithm to make.
-        env: Environment, vector of environments, or id.
-        given: Constructor arguments that the user gave.
-
-    Returns:
-        All arguments, the number of environments that the preset is for (of the given ones if there is no preset), and
-        the remark.
-    """
+def _id_of(env: gym.Env[Any, Any] | VecEnv | str) -> str:
+    """Return the id of an environment, without its module; empty if it has none."""
     from stable_baselines3.common.vec_env import VecEnv
 
-    n_envs = env.num_envs if isinstance(env, VecEnv) else 1
     if isinstance(env, str):
-        env_id = env
+        return env.rpartition(":")[2]
+    if isinstance(env, VecEnv):
+        specs = env.get_attr("spec", [0]) if env.has_attr("spec") else [None]
     else:
-        specs = env.get_attr("spec", [0]) if isinstance(env, VecEnv) and env.has_attr("spec") else []
-        spec = specs[0] if specs else getattr(env, "spec", None)
-        env_id = "" if spec is None else spec.id
-    name, remark = model_preset(kind, env_id, given.get(MERGED))
-    if name is None:
-        return dict(given), n_envs, remark
-    preset, algorithm = PRESETS[name], algorithm_of(kind)
-    n_envs = preset.n_envs if isinstance(env, str) else n_envs
-    own = dict(preset.methods[algorithm])
-    own["n_steps"] = max(1, own["n_steps"] * preset.n_envs // n_envs)
-    return _with_batch_size(preset, algorithm, n_envs, _merged(own, given)), n_envs, remark
+        specs = [getattr(env, "spec", None)]
+    return "" if specs[0] is None else str(specs[0].id)
 
 
 def _find(name: str, algorithm: str) -> Preset:

@@ -27,6 +27,7 @@ from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.hyperparameters import (
     check_combination,
     from_preset,
+    model_preset,
     warn_of_large_rate,
     warn_without_effect,
     with_model_preset,
@@ -171,10 +172,13 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         bound = signature.bind(policy, env, *args, **kwargs)
         explicit, remark = tuple(bound.arguments), ""
         if kwargs.get("_model_preset", True) and env is not None:
-            given, n_envs, remark = with_model_preset(type(self), env, bound.arguments)
-            if isinstance(env, str) and n_envs > 1 and current_ranks().is_first:
-                given["env"] = make_envs(env, {}, n_envs)
-            bound.arguments.update(given)
+            preset, remark = model_preset(type(self), env, bound.arguments.get("policy_kwargs"))
+            if preset is not None:
+                n_envs = None if isinstance(env, str) else env.num_envs if isinstance(env, VecEnv) else 1
+                given, n_envs = with_model_preset(type(self), preset, n_envs, bound.arguments)
+                if isinstance(env, str) and current_ranks().is_first:
+                    given["env"] = make_envs(env, {}, n_envs)
+                bound.arguments.update(given)
         bound.apply_defaults()
         given = bound.arguments
         if given["env"] is None and given["_init_setup_model"]:

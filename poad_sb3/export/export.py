@@ -256,9 +256,7 @@ def _generation_config(policy: LLMPolicy) -> GenerationConfig:
     lm, settings = policy.lm, policy._get_constructor_parameters()
     base = getattr(lm.base, "generation_config", None) or GenerationConfig()
     pad = lm.tokenizer.pad_token_id if base.pad_token_id is None else base.pad_token_id
-    is_free = (
-        settings["action_sampling"] == ActionSampling.FREE
-    )  # that among listed actions suits no free text
+    is_free = settings["action_sampling"] == ActionSampling.FREE  # that among listed actions suits no free text
     return GenerationConfig(
         do_sample=True,
         temperature=settings["temperature"] if is_free else 1.0,

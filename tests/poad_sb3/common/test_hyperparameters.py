@@ -20,6 +20,7 @@ from poad_sb3.common import hyperparameters
 from poad_sb3.common.hyperparameters import (
     check_arguments,
     known_arguments,
+    model_preset,
     preset,
     preset_arguments,
     typed_arguments,
@@ -29,6 +30,7 @@ from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.errors import NoEffectWarning, PresetError
 from poad_sb3.presets import ALGORITHMS, PRESETS, Preset
 from poad_sb3.settings.model import DEFAULT_LORA
+from poad_sb3.vec_env.make_envs import make_envs
 
 ROOT = Path(poad_sb3.__file__).parents[1]
 ENV_ID = "Overcooked-TomatoSalad-v0"
@@ -198,7 +200,7 @@ def test_presets_are_there_without_torch() -> None:
 
 def test_the_table_of_the_guide() -> None:
     page = (ROOT / "docs/guide/training.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\| `([a-z-]+/[a-z]+)` \| (\w+) \| (.*) \|$", page, re.MULTILINE)
+    shown = re.findall(r"^\| `([a-z0-9-]+/[a-z]+)` \| (\w+) \| (.*) \|$", page, re.MULTILINE)
     keys = ("learning_rate", "critic_learning_rate", "n_epochs", "batch_size", "gamma", "ent_coef")
     told = {}
     for name, algorithm in EVERY:
@@ -302,22 +304,25 @@ def test_a_model_with_presets_has_that_of_the_family_beneath_the_given_arguments
     row = Preset("", "", n_envs=4, minibatches={"POAD": 2}, methods={"POAD": small})
     monkeypatch.setattr(hyperparameters, "PRESETS", {"tiny/overcooked": row, "paper/overcooked": row})
     kwargs = {"model": "tiny", "prompt": "completion"}
-    for env, n_envs, n_steps in (("Overcooked-TomatoSalad-v0", 4, 6), (gym.make("Overcooked-LettuceSalad-v0"), 1, 24)):
-        arguments, n, remark = with_model_preset(POAD, env, {"n_epochs": 1, "policy_kwargs": kwargs})
-        assert (n, remark) == (n_envs, "preset tiny/overcooked")
-        expected = {**small, "n_epochs": 1, "n_steps": n_steps, "batch_size": 12, "policy_kwargs": kwargs}
-        assert arguments == expected
-    for kind, env, model, expected in (
-        (POAD, "VirtualHome-Cheese-v0", "tiny", r"the general defaults, .* \(tiny has presets for overcooked alone\)"),
-        (GRPO, "Overcooked-TomatoSalad-v0", "tiny", "the general defaults, .*"),
-        (POAD, LampEnv(), "tiny", "the general defaults, .*"),
-        (POAD, "Overcooked-TomatoSalad-v0", "other", ""),
-        (POAD, "Overcooked-TomatoSalad-v0", lambda: None, ""),
+    for n_envs, expected_envs, n_steps in ((None, 4, 6), (1, 1, 24), (3, 3, 8)):
+        arguments, made = with_model_preset(POAD, "tiny/overcooked", n_envs, {"n_epochs": 1, "policy_kwargs": kwargs})
+        assert made == expected_envs
+        assert arguments == {**small, "n_epochs": 1, "n_steps": n_steps, "batch_size": 12, "policy_kwargs": kwargs}
+    general = r"the general defaults, .* \(tiny has presets for overcooked alone\)"
+    for kind, env, model, expected, remark in (
+        (POAD, "Overcooked-TomatoSalad-v0", "tiny", "tiny/overcooked", "preset tiny/overcooked"),
+        (POAD, "lang_envs:Overcooked-TomatoSalad-v0", "tiny", "tiny/overcooked", "preset tiny/overcooked"),
+        (POAD, gym.make("Overcooked-LettuceSalad-v0"), "tiny", "tiny/overcooked", "preset tiny/overcooked"),
+        (POAD, make_envs("Overcooked-LettuceSalad-v0", {}, 2), "tiny", "tiny/overcooked", "preset tiny/overcooked"),
+        (POAD, "VirtualHome-Cheese-v0", "tiny", None, general),
+        (GRPO, "Overcooked-TomatoSalad-v0", "tiny", None, general),
+        (POAD, LampEnv(), "tiny", None, general),
+        (POAD, "Overcooked-TomatoSalad-v0", "other", None, ""),
+        (POAD, "Overcooked-TomatoSalad-v0", lambda: None, None, ""),
     ):
-        given = {"policy_kwargs": {"model": model}}
-        arguments, _, remark = with_model_preset(kind, env, given)
-        assert arguments == given
-        assert re.fullmatch(expected, remark)
+        name, shown = model_preset(kind, env, {"model": model})
+        assert name == expected
+        assert re.fullmatch(remark, shown)
 
 
 def test_the_preset_of_a_model_is_its_default_unless_another_is_named(monkeypatch, capsys) -> None:
