@@ -32,6 +32,8 @@ class Preset:
         n_envs: Number of environments that step together.
         minibatches: Number of minibatches in a rollout, by algorithm; the batch size follows.
         methods: Constructor arguments, by algorithm.
+        default_for: Model whose default the preset is, in the family of environments that the preset is named by; None
+            for none.
     """
 
     summary: str
@@ -39,6 +41,7 @@ class Preset:
     n_envs: int
     minibatches: Mapping[str, int]
     methods: Mapping[str, Mapping[str, Any]]
+    default_for: str | None = None
 
 
 class _Row(NamedTuple):
@@ -193,18 +196,24 @@ def _pocket_coder() -> Preset:
     return Preset("pocket coder, datascicoding", note, n_envs=4, minibatches=dict.fromkeys(methods, 8), methods=methods)
 
 
-_SMOLLM2 = {"n_steps": 32, "n_epochs": 2, "temperature": 8.0}
-"""Settings that differ for SmolLM2. At temperature 1 it begins on a few wrong actions, and learns only to avoid
-penalties. Two epochs learn as fast as five at half the rate, in less than half the time (docs, real models)."""
+_SMOLLM2: Mapping[str, Mapping[str, Any]] = {
+    "overcooked": {"learning_rate": 1e-3, "n_steps": 32, "temperature": 8.0},
+    "virtualhome": {"n_steps": 32, "n_epochs": 2, "temperature": 8.0},
+}
+"""Settings that differ for SmolLM2, by family. At temperature 1 it begins on a few wrong actions, and learns only to
+avoid penalties (docs, real models)."""
 
 
 def _smollm2(task: str) -> Preset:
-    methods = {
-        name: {**arguments, **_SMOLLM2, MERGED: {"model": "smollm2"}}
-        for name, arguments in _pocket(task).methods.items()
-    }
-    note = "Tuned for POAD; the other methods have its settings."
-    return Preset(f"SmolLM2-135M, {task}", note, n_envs=8, minibatches=dict.fromkeys(methods, 4), methods=methods)
+    arguments = {**_POCKET_NUMBERS, "gae_lambda_token": 1.0, **_SMOLLM2[task], MERGED: {"model": "smollm2"}}
+    return Preset(
+        f"SmolLM2-135M, {task}",
+        "Tuned for POAD with actions on the trie.",
+        n_envs=8,
+        minibatches={"POAD": 4},
+        methods={"POAD": arguments},
+        default_for="smollm2",
+    )
 
 
 _SOURCES: Mapping[str, Mapping[str, Any]] = {
@@ -261,6 +270,4 @@ PRESETS: Mapping[str, Preset] = {
     "smollm2/overcooked": _smollm2("overcooked"),
     "smollm2/virtualhome": _smollm2("virtualhome"),
 }
-"""All presets by name; `MODEL/FAMILY` is the default of that model in that family of environments, except for the
-pocket models, whose settings are the constructors' own. The learning rates of `paper/...` and `reference-code/...`
-belong to fp16 Adam: see `note`."""
+"""All presets by name. The learning rates of `paper/...` and `reference-code/...` belong to fp16 Adam: see `note`."""
