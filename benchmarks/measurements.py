@@ -19,6 +19,7 @@ MEASUREMENTS = {
     "mismatch": ("performance.mismatch", "sampled against re-scored log-probabilities, and faults that are caught"),
     "memory": ("performance.memory", "estimates of memory against the bytes that trainings hold"),
     "real-size": ("performance.real_size", "models of real sizes with random weights"),
+    "bfloat16": ("performance.bfloat16", "training in bfloat16 on a CPU, against float32"),
     "gpu": ("performance.gpu", "device tests, SmolLM2, kernels, memory and models of real size, within minutes"),
     "architectures": ("performance.architectures", "every causal architecture of transformers, as a tiny random model"),
     "theory": ("performance.theory", "the discount inside actions, exactly"),
