@@ -35,10 +35,11 @@ def pytest_configure(config: pytest.Config) -> None:
         if not torch.cuda.is_available():
             raise pytest.UsageError("Expected a GPU that torch can use for --gpu; there is none.")
     if not hasattr(config, "workerinput"):  # workers of pytest-xdist inherit the folder
-        models = cache_folder() / "models"
+        model = cache_folder() / "models" / "smollm2"
         config.lang_envs_cache = os.environ["LANG_ENVS_CACHE"] = tempfile.mkdtemp(prefix="lang-envs-cache-")
-        if models.is_dir():  # for the tests of the real model
-            (cache_folder() / "models").symlink_to(models.resolve())
+        if model.is_dir():  # for the tests of the real model
+            (cache_folder() / "models").mkdir()
+            (cache_folder() / "models" / "smollm2").symlink_to(model.resolve())
     os.environ["LANG_ENVS_RUN"] = os.urandom(8).hex()
     os.environ["LANG_ENVS_OFFLINE"] = "1"
     os.environ.pop("LANG_ENVS_DATA", None)  # the default is a folder of the cache

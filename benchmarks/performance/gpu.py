@@ -36,8 +36,9 @@ from benchmarks.performance.real_size import TASKS, train
 from benchmarks.runner.files import write_result
 from benchmarks.runner.machine import RESULTS
 from poad_sb3 import POAD
+from poad_sb3.common.hyperparameters import preset_arguments
 from poad_sb3.memory.dry_run import expect
-from poad_sb3.presets import PRESETS
+from poad_sb3.presets import MERGED, PRESETS
 
 ROOT = Path(__file__).parents[2]
 TESTS = "tests/poad_sb3/language_model/test_devices.py"
@@ -159,6 +160,7 @@ class Trainings:
         return {
             "model": self.model,
             "preset": self.preset,
+            "arguments": preset_arguments(POAD, self.preset, None, {MERGED: {"model": self.model, "dtype": dtype}}),
             "dtype": dtype,
             "parameters": algorithm.policy.lm.base.num_parameters(),
             "seconds_to_make": round(made, 2),
@@ -305,8 +307,9 @@ def real_sizes(size: str, dtype: str, device: str, before: Callable[[], None], s
     start, runs = time.monotonic(), []
     for task in TASKS:
         before()
-        if not runs or 2 * (time.monotonic() - start) < seconds:
-            runs.append({**train(size, dtype, task, device), "seconds_with_making": time.monotonic() - start})
+        began = time.monotonic()
+        if not runs or 2 * (began - start) < seconds:
+            runs.append({**train(size, dtype, task, device), "seconds_with_making": time.monotonic() - began})
     return {"runs": runs}
 
 

@@ -111,7 +111,7 @@ class Request:
             if preset is not None:
                 given = preset_arguments(kind, preset, n_envs, given)
                 n_envs = n_envs or PRESETS[preset].n_envs
-            elif (preset := model_preset(kind, self.env_id, given.get(MERGED))[0]) is not None:
+            elif (preset := model_preset(kind, self.env_id, given)[0]) is not None:
                 explicit = given
                 given, n_envs = with_model_preset(kind, preset, n_envs, given)
                 check_arguments(kind, given, explicit)

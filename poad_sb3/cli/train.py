@@ -33,7 +33,7 @@ from poad_sb3.common.callbacks import (
     LatestCheckpointCallback,
     WandbCallback,
 )
-from poad_sb3.common.hyperparameters import known_arguments, require_effects
+from poad_sb3.common.hyperparameters import known_arguments, model_preset, require_effects
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributed import current_ranks, end_ranks
 from poad_sb3.distributed.launch import LOST_RANK
@@ -325,8 +325,10 @@ def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLM
     line = f"{config.algorithm} on {config.env_id}, seed {config.seed}: {start} to {config.steps}, in {folder.path}"
     console.print(line, markup=False, highlight=False, soft_wrap=True)
     facts = [f"action_sampling={model.action_sampling!r}", f"model={model.policy.lm.source.name!r}"]
-    if config.preset is not None:
-        facts.append(f"preset {config.preset}")
+    remark = f"preset {config.preset}"
+    if config.preset is None:
+        _, remark = model_preset(type(model), config.env_id, config.given)
+    facts += [remark] if remark else []
     if current_ranks().size > 1:
         facts.append(f"{current_ranks().size} ranks")
     if config.ray not in (None, _NO_RAY):

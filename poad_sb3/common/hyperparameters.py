@@ -29,8 +29,11 @@ Algorithm = TypeVar("Algorithm", bound="LLMOnPolicyAlgorithm")
 MOVABLE = ("model", "revision")
 """Policy arguments for the location of the base model; its fingerprint is checked wherever that is."""
 
-LARGE_MODEL = 500_000_000
+LARGE_MODEL = 200_000_000
 """Number of weights beyond which a learning rate of a small model gives a warning; 135 million learn with 2e-3."""
+FOREIGN_MODEL = 20_000_000
+"""Number of weights beyond which a temperature of 1 among listed actions gives a warning: no such model was made for
+these tasks."""
 SMALL_MODEL_RATE = 1e-3
 """Least learning rate that gives the warning."""
 PRIVATE = ("_init_setup_model", "_model_preset")
@@ -179,6 +182,19 @@ def warn_of_large_rate(made: LLMOnPolicyAlgorithm) -> None:
         )
 
 
+def warn_of_temperature(made: LLMOnPolicyAlgorithm) -> None:
+    """Warn of a model that was not made for the task and acts at temperature 1 among listed actions."""
+    n_weights = sum(parameter.numel() for parameter in made.policy.lm.base.parameters())
+    if made.temperature == 1 and made.action_sampling != ActionSampling.FREE and n_weights > FOREIGN_MODEL:
+        warnings.warn(
+            f"Expected a temperature of 4 to 8 for a model of {n_weights / 1e6:,.0f} million weights among listed "
+            "actions; at 1 it begins sure of a few of them, and may learn only to avoid penalties. "
+            "Fix: temperature=4.0.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
 def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
     """Return the constructor arguments without effect in this algorithm, and why.
 
@@ -252,8 +268,7 @@ def preset(name: str, algorithm: str, *, n_envs: int | None = None) -> dict[str,
     Raises:
         PresetError: If there is no such preset, or it has no such algorithm.
     """
-    found = _find(name, algorithm)
-    return _with_batch_size(found, algorithm, n_envs, _merged(found.methods[algorithm], {}))
+    return _laid_under(_find(name, algorithm), algorithm, n_envs, {})
 
 
 def preset_arguments(
@@ -273,10 +288,9 @@ def preset_arguments(
         ValueError: If a number is out of range.
     """
     algorithm = algorithm_of(kind)
-    found = _find(name, algorithm)
-    arguments = _merged(found.methods[algorithm], overrides)
+    arguments = _laid_under(_find(name, algorithm), algorithm, n_envs, overrides)
     check_arguments(kind, arguments, overrides)
-    return _with_batch_size(found, algorithm, n_envs, arguments)
+    return arguments
 
 
 def from_preset(
@@ -305,7 +319,7 @@ def from_preset(
     n_envs = None if isinstance(env, str) else env.num_envs if isinstance(env, VecEnv) else 1
     arguments = preset_arguments(kind, name, n_envs, overrides)
     wanted = PRESETS[name].n_envs
-    if n_envs not in (None, wanted):
+    if n_envs not in (None, wanted) and PRESETS[name].default_for is None:
         warnings.warn(
             f"Preset {name} is for {wanted} environments; got {n_envs}, so a rollout has {n_envs / wanted:.2g} times "
             f"the actions. Fix: make_vec_env(id, {wanted}), the id alone, or another n_steps.",
@@ -320,35 +334,40 @@ def from_preset(
 
 
 def model_preset(
-    kind: type[LLMOnPolicyAlgorithm], env: gym.Env[Any, Any] | VecEnv | str, policy_kwargs: object
+    kind: type[LLMOnPolicyAlgorithm], env: gym.Env[Any, Any] | VecEnv | str, given: Mapping[str, Any]
 ) -> tuple[str | None, str]:
     """Return the name of the preset that is the default for a model in an environment, and a remark for the log.
 
     Args:
         kind: Class of the algorithm to make.
-        env: Environment, vector of environments, or id.
-        policy_kwargs: Settings of the model, as the user gave them.
+        env: Environment, vector of environments, or id. Of environments in other processes the id is not known.
+        given: Constructor arguments that the user gave.
 
     Returns:
         Name of the preset, None if there is none; the remark is empty for a model without any preset of its own.
     """
-    model = policy_kwargs.get("model") if isinstance(policy_kwargs, Mapping) else None
-    families = sorted(name.partition("/")[2] for name in PRESETS if model == name.partition("/")[0] != "pocket")
-    if not families:
+    settings = given.get(MERGED)
+    model = settings.get("model") if isinstance(settings, Mapping) else None
+    own = {name: preset for name, preset in PRESETS.items() if model is not None and preset.default_for == model}
+    if not own:
         return None, ""
-    name = f"{model}/{_id_of(env).partition('-')[0].lower()}"
-    if name in PRESETS and algorithm_of(kind) in PRESETS[name].methods:
-        return name, f"preset {name}"
-    has = f"{model} has presets for {' and '.join(families)} alone"
-    return None, f"the general defaults, tuned with the pocket model ({has})"
+    family, on_trie = _id_of(env).partition("-")[0].lower(), given.get("action_sampling", AUTO) in (AUTO, "trie")
+    for name, preset in own.items():
+        if name.endswith(f"/{family}") and algorithm_of(kind) in preset.methods and on_trie:
+            return name, f"preset {name}"
+    return None, f"the general defaults, tuned with the pocket model ({model} has presets for {_described(own)} alone)"
+
+
+def _described(presets: Mapping[str, Preset]) -> str:
+    methods = {method for preset in presets.values() for method in preset.methods}
+    families = (name.rpartition("/")[2] for name in presets)
+    return f"{' and '.join(sorted(methods))} on the trie in {' and '.join(families)}"
 
 
 def with_model_preset(
     kind: type[LLMOnPolicyAlgorithm], name: str, n_envs: int | None, given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], int]:
-    """Lay a preset beneath the arguments that the user gave.
-
-    A rollout keeps the preset's number of actions: with fewer environments each makes more steps.
+    """Lay a preset beneath the defaults of a user's subclass and the arguments that the user gave.
 
     Args:
         kind: Class of the algorithm to make.
@@ -359,11 +378,10 @@ def with_model_preset(
     Returns:
         All arguments, and the number of environments.
     """
-    preset, algorithm = PRESETS[name], algorithm_of(kind)
-    n_envs = preset.n_envs if n_envs is None else n_envs
-    own = dict(preset.methods[algorithm])
-    own["n_steps"] = max(1, own["n_steps"] * preset.n_envs // n_envs)
-    return _with_batch_size(preset, algorithm, n_envs, _merged(own, given)), n_envs
+    algorithm, preset = algorithm_of(kind), PRESETS[name]
+    above = list(kind.__mro__)[: [base.__name__ for base in kind.__mro__].index(algorithm)]
+    defaults = {key: value for base in reversed(above) for key, value in vars(base).get("defaults", {}).items()}
+    return _laid_under(preset, algorithm, n_envs, {**defaults, **given}), n_envs or preset.n_envs
 
 
 def algorithm_of(kind: type[LLMOnPolicyAlgorithm]) -> str:
@@ -378,10 +396,9 @@ def _id_of(env: gym.Env[Any, Any] | VecEnv | str) -> str:
     if isinstance(env, str):
         return env.rpartition(":")[2]
     if isinstance(env, VecEnv):
-        specs = env.get_attr("spec", [0]) if env.has_attr("spec") else [None]
-    else:
-        specs = [getattr(env, "spec", None)]
-    return "" if specs[0] is None else str(specs[0].id)
+        first = getattr(env.unwrapped, "envs", [None])[0]  # a spec that cannot be pickled would end another process
+        return "" if first is None else _id_of(first)
+    return str(getattr(getattr(env, "spec", None), "id", ""))
 
 
 def _find(name: str, algorithm: str) -> Preset:
@@ -395,6 +412,18 @@ def _find(name: str, algorithm: str) -> Preset:
 
 def _merged(own: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {**own, **overrides, MERGED: {**_copy(own.get(MERGED)), **_copy(overrides.get(MERGED))}}
+
+
+def _laid_under(preset: Preset, algorithm: str, n_envs: int | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a preset with some replaced.
+
+    For other numbers of environments, a preset that is the default of a model keeps its number of actions in a rollout,
+    about; a published one keeps its number of steps.
+    """
+    own = dict(preset.methods[algorithm])
+    if preset.default_for is not None and n_envs is not None:
+        own["n_steps"] = -(-own["n_steps"] * preset.n_envs // n_envs)
+    return _with_batch_size(preset, algorithm, n_envs, _merged(own, overrides))
 
 
 def _with_batch_size(found: Preset, algorithm: str, n_envs: int | None, arguments: dict[str, Any]) -> dict[str, Any]:

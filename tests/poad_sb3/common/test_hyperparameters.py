@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import ClassVar
 
 import gymnasium as gym
 import pytest
@@ -16,6 +18,7 @@ from toy import LampEnv
 
 import poad_sb3
 from poad_sb3 import ARCHER, GLAM, GRPO, NTPO, POAD, TWOSOME
+from poad_sb3.cli.request import Request
 from poad_sb3.common import hyperparameters
 from poad_sb3.common.hyperparameters import (
     check_arguments,
@@ -299,43 +302,91 @@ def test_the_level_of_credit_is_the_unit_of_the_ratio_where_that_is_not_given() 
     assert model._ratio == "action"
 
 
-def test_a_model_with_presets_has_that_of_the_family_beneath_the_given_arguments(monkeypatch) -> None:
-    small = {"learning_rate": 5e-4, "n_steps": 6, "n_epochs": 3, "temperature": 8.0, "policy_kwargs": {"model": "tiny"}}
-    row = Preset("", "", n_envs=4, minibatches={"POAD": 2}, methods={"POAD": small})
-    monkeypatch.setattr(hyperparameters, "PRESETS", {"tiny/overcooked": row, "paper/overcooked": row})
+SMALL_PRESET = {
+    "learning_rate": 5e-4,
+    "n_steps": 6,
+    "n_epochs": 3,
+    "temperature": 8.0,
+    "policy_kwargs": {"model": "tiny"},
+}
+
+
+def tiny_preset(**changes) -> Preset:
+    arguments = {**SMALL_PRESET, **changes}
+    return Preset("", "", n_envs=4, minibatches={"POAD": 2}, methods={"POAD": arguments}, default_for="tiny")
+
+
+class SecondPOAD(POAD):
+    defaults: ClassVar = {"n_epochs": 7}
+
+
+def test_the_preset_of_a_model_lies_beneath_the_given_arguments(monkeypatch) -> None:
+    monkeypatch.setitem(PRESETS, "tiny/overcooked", tiny_preset())
     kwargs = {"model": "tiny", "prompt": "completion"}
-    for n_envs, expected_envs, n_steps in ((None, 4, 6), (1, 1, 24), (3, 3, 8)):
-        arguments, made = with_model_preset(POAD, "tiny/overcooked", n_envs, {"n_epochs": 1, "policy_kwargs": kwargs})
-        assert made == expected_envs
-        assert arguments == {**small, "n_epochs": 1, "n_steps": n_steps, "batch_size": 12, "policy_kwargs": kwargs}
-    general = r"the general defaults, .* \(tiny has presets for overcooked alone\)"
-    for kind, env, model, expected, remark in (
-        (POAD, "Overcooked-TomatoSalad-v0", "tiny", "tiny/overcooked", "preset tiny/overcooked"),
-        (POAD, "lang_envs:Overcooked-TomatoSalad-v0", "tiny", "tiny/overcooked", "preset tiny/overcooked"),
-        (POAD, gym.make("Overcooked-LettuceSalad-v0"), "tiny", "tiny/overcooked", "preset tiny/overcooked"),
-        (POAD, make_envs("Overcooked-LettuceSalad-v0", {}, 2), "tiny", "tiny/overcooked", "preset tiny/overcooked"),
-        (POAD, "VirtualHome-Cheese-v0", "tiny", None, general),
-        (GRPO, "Overcooked-TomatoSalad-v0", "tiny", None, general),
-        (POAD, LampEnv(), "tiny", None, general),
-        (POAD, "Overcooked-TomatoSalad-v0", "other", None, ""),
-        (POAD, "Overcooked-TomatoSalad-v0", lambda: None, None, ""),
-    ):
-        name, shown = model_preset(kind, env, {"model": model})
-        assert name == expected
-        assert re.fullmatch(remark, shown)
+    given = {"ent_coef": 0.5, "policy_kwargs": kwargs}
+    for n_envs, expected_envs, n_steps in ((None, 4, 6), (1, 1, 24), (5, 5, 5)):
+        arguments, made = with_model_preset(POAD, "tiny/overcooked", n_envs, given)
+        batch_size = n_steps * expected_envs // 2
+        assert (arguments, made) == (
+            {**SMALL_PRESET, "n_steps": n_steps, "batch_size": batch_size, **given},
+            expected_envs,
+        )
+    assert with_model_preset(SecondPOAD, "tiny/overcooked", None, given)[0]["n_epochs"] == 7
+    assert with_model_preset(SecondPOAD, "tiny/overcooked", None, {**given, "n_epochs": 1})[0]["n_epochs"] == 1
+    named = preset_arguments(POAD, "tiny/overcooked", 2, {"policy_kwargs": {"model": "pocket"}})
+    assert (named["n_steps"], named["batch_size"]) == (12, 12)
+
+
+KITCHEN = "Overcooked-LettuceSalad-v0"
+NO_PRESET = r"the general defaults, .* \(tiny has presets for POAD on the trie in overcooked alone\)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "env", "given", "remark"),
+    [
+        (POAD, KITCHEN, {}, "preset tiny/overcooked"),
+        (POAD, f"lang_envs:{KITCHEN}", {"action_sampling": "trie"}, "preset tiny/overcooked"),
+        (SecondPOAD, gym.make(KITCHEN), {}, "preset tiny/overcooked"),
+        (POAD, make_envs(KITCHEN, {}, 2), {}, "preset tiny/overcooked"),
+        (POAD, "VirtualHome-Cheese-v0", {}, NO_PRESET),
+        (GRPO, KITCHEN, {}, NO_PRESET),
+        (POAD, KITCHEN, {"action_sampling": "free"}, NO_PRESET),
+        (POAD, LampEnv(), {}, NO_PRESET),
+        (POAD, KITCHEN, {"policy_kwargs": {"model": "paper"}}, ""),
+        (POAD, KITCHEN, {"policy_kwargs": {"model": lambda: None}}, ""),
+        (POAD, KITCHEN, {"policy_kwargs": None}, ""),
+    ],
+)
+def test_the_preset_of_a_model_is_that_of_the_family(monkeypatch, kind, env, given, remark) -> None:
+    monkeypatch.setitem(PRESETS, "tiny/overcooked", tiny_preset())
+    name, shown = model_preset(kind, env, {"policy_kwargs": {"model": "tiny"}, **given})
+    assert re.fullmatch(remark, shown)
+    assert name == ("tiny/overcooked" if remark.startswith("preset") else None)
 
 
 def test_the_preset_of_a_model_is_its_default_unless_another_is_named(monkeypatch, capsys) -> None:
     kwargs, env_id = {"model": "pocket-char"}, "VirtualHome-FoodPreparation-v0"
     own = {**preset("pocket/virtualhome", "POAD"), "n_steps": 4, "temperature": 3.0, "policy_kwargs": kwargs}
     del own["batch_size"]
-    row = Preset("", "", n_envs=2, minibatches={"POAD": 2}, methods={"POAD": own})
+    row = Preset("", "", n_envs=2, minibatches={"POAD": 2}, methods={"POAD": own}, default_for="pocket-char")
     monkeypatch.setitem(PRESETS, "pocket-char/virtualhome", row)
     model = POAD("LLMPolicy", env_id, verbose=1, ent_coef=0.5, policy_kwargs=kwargs)
     assert (model.n_envs, model.n_steps, model.batch_size, model.temperature, model.ent_coef) == (2, 4, 4, 3.0, 0.5)
     model.learn(8)
-    assert (
-        "Chosen for this environment: preset pocket-char/virtualhome, action_sampling='trie'" in capsys.readouterr().out
-    )
+    shown = capsys.readouterr().out
+    assert "Chosen for this environment: preset pocket-char/virtualhome, action_sampling='trie'" in shown
     named = POAD.from_preset("pocket/virtualhome", gym.make(env_id), policy_kwargs=kwargs)
     assert (named.n_envs, named.temperature) == (1, 1.0)
+    request = Request.parse(
+        env_id=env_id, algo=None, preset=None, n_envs=4, settings=["policy_kwargs.model=pocket-char"], env_settings=()
+    )
+    config = request.new()
+    assert (config.preset, config.n_envs, config.given["n_steps"]) == ("pocket-char/virtualhome", 4, 2)
+
+
+@pytest.mark.parametrize(("arguments", "warns"), [({}, True), ({"temperature": 4.0}, False)])
+def test_a_foreign_model_at_temperature_1_is_warned_of(monkeypatch, arguments: dict[str, object], warns: bool) -> None:
+    monkeypatch.setattr(hyperparameters, "FOREIGN_MODEL", 900_000)
+    expected = r"^Expected a temperature of 4 to 8 for a model of 1 million weights .* Fix: temperature=4\.0\.$"
+    with pytest.warns(RuntimeWarning, match=expected) if warns else contextlib.nullcontext():
+        POAD("LLMPolicy", ENV_ID, n_steps=4, **arguments)
