@@ -195,6 +195,22 @@ def warn_of_temperature(made: LLMOnPolicyAlgorithm) -> None:
         )
 
 
+def warn_of_bfloat16(made: LLMOnPolicyAlgorithm) -> None:
+    """Warn of a large model in bfloat16 on a processor that has no products in it."""
+    from poad_sb3.language_model.loading import cpu_emulates_bfloat16
+
+    base = made.policy.lm.base
+    n_weights = sum(parameter.numel() for parameter in base.parameters())
+    is_rounded = made.device.type == "cpu" and str(base.dtype) == "torch.bfloat16" and n_weights > FOREIGN_MODEL
+    if is_rounded and cpu_emulates_bfloat16():
+        warnings.warn(
+            "bfloat16 is several times slower than float32 on this processor, which has neither avx512_bf16 nor AMX. "
+            'Fix: policy_kwargs={"dtype": "float32"}, unless memory is short.',
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
 def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
     """Return the constructor arguments without effect in this algorithm, and why.
 

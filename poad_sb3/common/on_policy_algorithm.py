@@ -28,6 +28,7 @@ from poad_sb3.common.hyperparameters import (
     check_combination,
     from_preset,
     model_preset,
+    warn_of_bfloat16,
     warn_of_large_rate,
     warn_of_temperature,
     warn_without_effect,
@@ -208,6 +209,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             self._warn_without_effect(explicit)
             warn_of_large_rate(self)
             warn_of_temperature(self)
+            warn_of_bfloat16(self)
 
     @classmethod
     def from_preset(

@@ -20,6 +20,7 @@ import psutil
 import torch
 
 from lang_envs.machine import n_cores
+from poad_sb3.language_model.loading import cpu_emulates_bfloat16
 from poad_sb3.memory.common_models import COMMON_MODELS, common_size
 from poad_sb3.memory.estimate import MemoryEstimate, estimate
 from poad_sb3.settings import ModelSettings
@@ -67,7 +68,7 @@ class Device(NamedTuple):
         free: Free memory, in bytes; None if unknown.
         capability: CUDA compute capability of the device, such as `"9.0"`; None without CUDA.
         dtypes: Number formats in which a matrix product works.
-        emulates_bfloat16: Whether bfloat16 works, but not in hardware (CUDA only).
+        emulates_bfloat16: Whether bfloat16 works, but not in hardware.
     """
 
     name: str
@@ -252,7 +253,8 @@ def examine() -> Machine:
     """Examine this machine."""
     memory = host_memory()
     cores = n_cores()
-    cpu = Device("cpu", f"{platform.processor() or platform.machine()}, {cores} cores", memory.total, memory.available)
+    name = f"{platform.processor() or platform.machine()}, {cores} cores"
+    cpu = Device("cpu", name, memory.total, memory.available, emulates_bfloat16=cpu_emulates_bfloat16())
     devices = (*_cuda(), *_mps(), cpu)
     devices = tuple(device._replace(dtypes=_working(device.name)) for device in devices)
     automatic = devices[0].name if devices[0].name.startswith("cuda") else "cpu"  # as stable_baselines3's get_device

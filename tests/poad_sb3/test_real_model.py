@@ -24,6 +24,7 @@ from poad_sb3.vec_env.make_envs import make_envs
 pytestmark = [
     pytest.mark.real_model,
     pytest.mark.filterwarnings("ignore:Expected a temperature of 4 to 8:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:bfloat16 is several times slower:RuntimeWarning"),
 ]
 
 GOLDEN = Path(__file__).parents[2] / "data/golden/smollm2.json"

@@ -31,6 +31,7 @@ from poad_sb3.common.hyperparameters import (
 )
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.errors import NoEffectWarning, PresetError
+from poad_sb3.language_model import loading
 from poad_sb3.presets import ALGORITHMS, PRESETS, Preset
 from poad_sb3.settings.model import DEFAULT_LORA
 from poad_sb3.vec_env.make_envs import make_envs
@@ -390,3 +391,26 @@ def test_a_foreign_model_at_temperature_1_is_warned_of(monkeypatch, arguments: d
     expected = r"^Expected a temperature of 4 to 8 for a model of 1 million weights .* Fix: temperature=4\.0\.$"
     with pytest.warns(RuntimeWarning, match=expected) if warns else contextlib.nullcontext():
         POAD("LLMPolicy", ENV_ID, n_steps=4, **arguments)
+
+
+@pytest.mark.parametrize("is_emulated", [True, False])
+def test_bfloat16_is_warned_of_where_a_processor_lacks_it(monkeypatch, is_emulated: bool) -> None:
+    monkeypatch.setattr(hyperparameters, "FOREIGN_MODEL", 900_000)
+    monkeypatch.setattr(loading, "cpu_emulates_bfloat16", lambda: is_emulated)
+    warned = pytest.warns(RuntimeWarning, match="bfloat16 is several times slower than float32 on this processor")
+    with warned if is_emulated else contextlib.nullcontext():
+        POAD("LLMPolicy", ENV_ID, n_steps=4, temperature=4.0, device="cpu", policy_kwargs={"dtype": "bfloat16"})
+
+
+@pytest.mark.parametrize(
+    ("machine", "capabilities", "is_emulated"),
+    [
+        ("x86_64", {"avx2": True, "avx512_bf16": False}, True),
+        ("x86_64", {"amx_bf16": True}, False),
+        ("arm64", {}, False),
+    ],
+)
+def test_processors_without_bfloat16(monkeypatch, machine: str, capabilities: dict[str, bool], is_emulated) -> None:
+    monkeypatch.setattr(loading.platform, "machine", lambda: machine)
+    monkeypatch.setattr(loading.torch.cpu, "get_capabilities", lambda: capabilities)
+    assert loading.cpu_emulates_bfloat16() is is_emulated
