@@ -16,7 +16,6 @@ from poad_sb3.common.hyperparameters import (
     model_preset,
     preset_arguments,
     typed_arguments,
-    with_model_preset,
 )
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import MERGED, PRESETS
@@ -108,15 +107,12 @@ class Request:
         kind, n_envs, preset = algorithm(name), self.n_envs, self.preset
         try:
             given = typed_arguments(kind, self.arguments)
-            if preset is not None:
+            preset = preset or model_preset(kind, self.env_id, given)[0]
+            if preset is None:
+                check_arguments(kind, given)
+            else:
                 given = preset_arguments(kind, preset, n_envs, given)
                 n_envs = n_envs or PRESETS[preset].n_envs
-            elif (preset := model_preset(kind, self.env_id, given)[0]) is not None:
-                explicit = given
-                given, n_envs = with_model_preset(kind, preset, n_envs, given)
-                check_arguments(kind, given, explicit)
-            else:
-                check_arguments(kind, given)
         except (ValueError, TypeError, AssertionError) as error:
             fail(str(error))
         _make_absolute(given)

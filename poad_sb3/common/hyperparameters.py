@@ -284,7 +284,8 @@ def preset(name: str, algorithm: str, *, n_envs: int | None = None) -> dict[str,
     Raises:
         PresetError: If there is no such preset, or it has no such algorithm.
     """
-    return _laid_under(_find(name, algorithm), algorithm, n_envs, {})
+    found = _find(name, algorithm)
+    return _with_batch_size(found, algorithm, n_envs, _laid_under(found, algorithm, n_envs, {}))
 
 
 def preset_arguments(
@@ -304,9 +305,10 @@ def preset_arguments(
         ValueError: If a number is out of range.
     """
     algorithm = algorithm_of(kind)
-    arguments = _laid_under(_find(name, algorithm), algorithm, n_envs, overrides)
+    found = _find(name, algorithm)
+    arguments = _laid_under(found, algorithm, n_envs, overrides)
     check_arguments(kind, arguments, overrides)
-    return arguments
+    return _with_batch_size(found, algorithm, n_envs, arguments)
 
 
 def from_preset(
@@ -385,6 +387,8 @@ def with_model_preset(
 ) -> tuple[dict[str, Any], int]:
     """Lay a preset beneath the defaults of a user's subclass and the arguments that the user gave.
 
+    Unlike `preset_arguments`, it leaves the check of the arguments to the constructor.
+
     Args:
         kind: Class of the algorithm to make.
         name: Key of `PRESETS`, from `model_preset`.
@@ -393,11 +397,16 @@ def with_model_preset(
 
     Returns:
         All arguments, and the number of environments.
+
+    Raises:
+        ValueError: If `n_steps` is not a positive integer.
     """
-    algorithm, preset = algorithm_of(kind), PRESETS[name]
+    algorithm = algorithm_of(kind)
     above = list(kind.__mro__)[: [base.__name__ for base in kind.__mro__].index(algorithm)]
     defaults = {key: value for base in reversed(above) for key, value in vars(base).get("defaults", {}).items()}
-    return _laid_under(preset, algorithm, n_envs, {**defaults, **given}), n_envs or preset.n_envs
+    arguments = _laid_under(PRESETS[name], algorithm, n_envs, {**defaults, **given})
+    PPOSettings.kinds()["n_steps"].check("n_steps", arguments["n_steps"])  # the batch size follows from it
+    return _with_batch_size(PRESETS[name], algorithm, n_envs, arguments), n_envs or PRESETS[name].n_envs
 
 
 def algorithm_of(kind: type[LLMOnPolicyAlgorithm]) -> str:
@@ -439,7 +448,7 @@ def _laid_under(preset: Preset, algorithm: str, n_envs: int | None, overrides: M
     own = dict(preset.methods[algorithm])
     if preset.default_for is not None and n_envs is not None:
         own["n_steps"] = -(-own["n_steps"] * preset.n_envs // n_envs)
-    return _with_batch_size(preset, algorithm, n_envs, _merged(own, overrides))
+    return _merged(own, overrides)
 
 
 def _with_batch_size(found: Preset, algorithm: str, n_envs: int | None, arguments: dict[str, Any]) -> dict[str, Any]:

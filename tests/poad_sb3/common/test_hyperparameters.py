@@ -334,6 +334,8 @@ def test_the_preset_of_a_model_lies_beneath_the_given_arguments(monkeypatch) -> 
         )
     assert with_model_preset(SecondPOAD, "tiny/overcooked", None, given)[0]["n_epochs"] == 7
     assert with_model_preset(SecondPOAD, "tiny/overcooked", None, {**given, "n_epochs": 1})[0]["n_epochs"] == 1
+    with pytest.raises(ValueError, match="Expected n_steps to be a positive integer; got '8'"):
+        with_model_preset(POAD, "tiny/overcooked", None, {**given, "n_steps": "8"})
     named = preset_arguments(POAD, "tiny/overcooked", 2, {"policy_kwargs": {"model": "pocket"}})
     assert (named["n_steps"], named["batch_size"]) == (12, 12)
 
