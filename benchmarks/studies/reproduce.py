@@ -12,7 +12,16 @@ import typer
 
 from benchmarks.runner.errors import StudyError
 from benchmarks.runner.machine import RESULTS, describe_machine
-from benchmarks.studies.engine.jobs import Cloning, CodingJob, Evaluation, Job, TaskJob, TrainingJob, WarmStartJob
+from benchmarks.studies.engine.jobs import (
+    Cloning,
+    CodingJob,
+    Evaluation,
+    Job,
+    PresetJob,
+    TaskJob,
+    TrainingJob,
+    WarmStartJob,
+)
 from benchmarks.studies.engine.pieces import STUDIES, identifier
 from lang_envs.cli.common import console
 
@@ -84,7 +93,7 @@ def job_of(settings: Mapping[str, Any]) -> Job:
     from benchmarks.studies.key_credit import KeyCreditJob
 
     # A kind with more fields first.
-    for kind in (KeyCreditJob, CriticNoiseJob, WarmStartJob, TrainingJob, CodingJob, TaskJob, TruthJob):
+    for kind in (KeyCreditJob, CriticNoiseJob, PresetJob, WarmStartJob, TrainingJob, CodingJob, TaskJob, TruthJob):
         names = [one.name for one in fields(kind)]
         if set(names) <= settings.keys():
             hints = get_type_hints(kind)
@@ -100,8 +109,9 @@ def job_of(settings: Mapping[str, Any]) -> Job:
 
 def _as(hint: Any, value: Any) -> Any:
     """Return a value that JSON has read as it was: lists as tuples, a record from its fields."""
-    if hint in (Evaluation, Cloning):
-        return hint(**{name: tuple(one) if isinstance(one, list) else one for name, one in value.items()})
+    if value is not None and hint in (Evaluation, Cloning, Cloning | None):
+        kind: Any = Evaluation if hint is Evaluation else Cloning
+        return kind(**{name: tuple(one) if isinstance(one, list) else one for name, one in value.items()})
     return tuple(value) if isinstance(value, list) and "tuple" in str(hint) else value
 
 

@@ -12,22 +12,23 @@ from benchmarks.studies.engine import training
 from benchmarks.studies.engine.jobs import PresetJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import TUNING_SEEDS, Options
-from benchmarks.studies.real_model import CURVES, REAL_MODEL, SEEDS, reached
+from benchmarks.studies.real_model import CURVES, REAL_MODEL, reached
 from poad_sb3.common.hyperparameters import preset
 
 BY_NAME = {curve.name: curve for curve in CURVES}
 
 
 def listed(pieces: Pieces, *names: str) -> list[PresetJob]:
-    return list(REAL_MODEL.jobs(Options(SEEDS, names), pieces))  # type: ignore[arg-type]
+    return list(REAL_MODEL.jobs(Options(tasks=names), pieces))  # type: ignore[arg-type]
 
 
 def test_runs_with_a_bound_come_first_seed_by_seed(tmp_path: Path) -> None:
     jobs = listed(Pieces(tmp_path))
-    assert len({job.name for job in jobs}) == len(jobs) == sum(curve.n_seeds for curve in CURVES) == 26
-    assert [(job.seed, job.steps) for job in jobs[:4]] == [(300, 5_120), (300, 3_072), (300, 1_536), (300, 1_536)]
+    assert len({job.name for job in jobs}) == len(jobs) == sum(len(curve.seeds) for curve in CURVES) == 26
+    assert [(job.seed, job.steps) for job in jobs[:4]] == [(305, 7_936), (300, 3_072), (305, 2_816), (300, 1_536)]
     assert {job.steps for job in jobs[20:]} == {25_088}
     assert not {job.seed for job in jobs} & {*TUNING_SEEDS, 100}
+    assert all(curve.within is None or curve.steps <= curve.within for curve in CURVES)
     job = jobs[0]
     assert (job.arguments, job.n_envs) == (preset("smollm2/overcooked", "POAD"), 8)
     assert len(listed(Pieces(tmp_path), "entertainment")) == 3
@@ -35,22 +36,22 @@ def test_runs_with_a_bound_come_first_seed_by_seed(tmp_path: Path) -> None:
 
 def test_a_bound_is_reached_at_the_first_evaluation_with_nine_tenths_of_the_oracle() -> None:
     curve = BY_NAME["tomato-salad"]
-    scores = [0.0, 0.899 * curve.oracle, 0.901 * curve.oracle, 0.1]
+    scores = [0.0, 0.899 * curve.score("oracle"), 0.901 * curve.score("oracle"), 0.1]
     assert reached(curve, {"steps": [0, 1, 2, 3], "returns": scores, "success": [1.0] * 4}) == 2
-    assert reached(curve, {"steps": [0], "returns": [0.8 * curve.oracle], "success": [1.0]}) is None
-    assert curve.oracle == pytest.approx(0.9205, abs=1e-4)
-    assert BY_NAME["food-preparation"].oracle == 1.0
+    assert reached(curve, {"steps": [0], "returns": [0.8 * curve.score("oracle")], "success": [1.0]}) is None
+    assert curve.score("oracle") == pytest.approx(0.9205, abs=1e-4)
+    assert BY_NAME["food-preparation"].score("oracle") == 1.0
 
 
 def test_the_report_has_a_row_for_each_task_with_runs(tmp_path: Path) -> None:
     pieces = Pieces(tmp_path)
     for job in listed(pieces, "tomato-salad", "food-preparation-cloned")[:3]:
         pieces.put(job, result(0.9), MADE)
-    report = REAL_MODEL.report(Options(SEEDS), pieces)
+    report = REAL_MODEL.report(Options(), pieces)
     (table,) = REAL_MODEL.tables(report.content)
-    assert [(row[0], row[1], row[2], row[3]) for row in table.rows] == [
-        ("tomato-salad", "2", "8,000", "100, 100"),
-        ("food-preparation-cloned", "1", "3,000", "200"),
+    assert [row[:3] for row in table.rows] == [
+        ("tomato-salad", "2 of 2 (by 8,000)", "100, 100"),
+        ("food-preparation-cloned", "1 of 1 (by 3,000)", "200"),
     ]
     assert report.content["missing"][0] == "tomato-salad: 3 of 5 runs"
     assert [axes.get_title() for axes in report.pictures[""].axes][:2] == [
