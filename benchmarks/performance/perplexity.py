@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import platform
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from pydoc_data import topics
@@ -47,7 +48,7 @@ def read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
         return (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zlib.error) as error:
         raise BenchmarkError(
             f"Expected a text in UTF-8; {path} cannot be read ({error}). Fix: another file."
         ) from error
@@ -120,6 +121,8 @@ def perplexity(
     policy: LLMPolicy = model.policy  # type: ignore[assignment]
     rows: dict[str, Mapping[str, Any]] = {}
     for name, content in _texts(text or ()):
+        if name in rows:
+            raise BenchmarkError(f"Expected texts with different names; got {name!r} twice. Fix: another name.")
         chosen = passages(policy.lm.tokenizer(content, add_special_tokens=False)["input_ids"], n_passages)
         if len(chosen) < 2:
             raise BenchmarkError(f"Expected a text of at least {2 * LENGTH} tokens; {name} is shorter. Fix: another.")

@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.reports.plots import PALETTE, style
+from benchmarks.runner.errors import StudyError
 from benchmarks.runner.machine import RESULTS
 from benchmarks.studies.engine.jobs import Cloning, Evaluation, PresetJob
 from benchmarks.studies.engine.pieces import Piece, Pieces
@@ -100,6 +101,8 @@ def reached(curve: Curve, piece: Piece) -> int | None:
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[PresetJob]:
+    if set(options.seeds) != set(FINAL_SEEDS):
+        raise StudyError("Expected real-model with its own seeds, some for each task; got others. Fix: no --seeds.")
     chosen = set(options.chosen_tasks(curve.name for curve in CURVES))
     for curves in ([curve for curve in CURVES if curve.within], [curve for curve in CURVES if not curve.within]):
         for number in range(max(len(curve.seeds) for curve in curves)):

@@ -54,6 +54,12 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
             f"Fix, for a critic: poad bc --algo {type(algorithm).__name__}, or BC(model, episodes).train(0, 5).",
             stacklevel=2,
         )
+    if data["temperature"] != algorithm.temperature:
+        warnings.warn(
+            f"The adapter of {path} was trained at temperature {data['temperature']}, and acts otherwise at "
+            f"{algorithm.temperature}. Fix: temperature={data['temperature']}.",
+            stacklevel=2,
+        )
     if not has_critic:
         weights = {name: tensor for name, tensor in weights.items() if not _of_critic(name)}
         weights |= {name: tensor for name, tensor in own.items() if _of_critic(name)}

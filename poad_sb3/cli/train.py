@@ -325,8 +325,8 @@ def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLM
     line = f"{config.algorithm} on {config.env_id}, seed {config.seed}: {start} to {config.steps}, in {folder.path}"
     console.print(line, markup=False, highlight=False, soft_wrap=True)
     facts = [f"action_sampling={model.action_sampling!r}", f"model={model.policy.lm.source.name!r}"]
-    remark = f"preset {config.preset}"
-    if config.preset is None:
+    remark = f"preset {config.preset}" if config.preset is not None else ""
+    if config.preset is None and not model.num_timesteps:
         _, remark = model_preset(type(model), config.env_id, config.given)
     facts += [remark] if remark else []
     if current_ranks().size > 1:

@@ -369,11 +369,16 @@ def model_preset(
     own = {name: preset for name, preset in PRESETS.items() if model is not None and preset.default_for == model}
     if not own:
         return None, ""
-    family, on_trie = _id_of(env).partition("-")[0].lower(), given.get("action_sampling", AUTO) in (AUTO, "trie")
+    env_id = _id_of(env)
+    sampling = given.get("action_sampling", inspect.signature(kind).parameters["action_sampling"].default)
     for name, preset in own.items():
-        if name.endswith(f"/{family}") and algorithm_of(kind) in preset.methods and on_trie:
+        is_of_family = name.endswith(f"/{env_id.partition('-')[0].lower()}")
+        if is_of_family and algorithm_of(kind) in preset.methods and sampling in (AUTO, ActionSampling.TRIE):
             return name, f"preset {name}"
-    return None, f"the general defaults, tuned with the pocket model ({model} has presets for {_described(own)} alone)"
+    why = f"{model} has presets for {_described(own)} alone"
+    if not env_id:
+        why += f"; the id of this environment is not known: {algorithm_of(kind)}.from_preset names one"
+    return None, f"the general defaults, tuned with the pocket model ({why})"
 
 
 def _described(presets: Mapping[str, Preset]) -> str:

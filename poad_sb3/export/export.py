@@ -207,7 +207,10 @@ def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> 
         "end_token": (lm.end_token, lm.tokenizer.convert_ids_to_tokens(lm.end_token)),
         "action_sampling": settings["action_sampling"],
         "candidate_normalization": settings["candidate_normalization"],
-        "drawn_by": {name: settings[name] for name in ("temperature", "top_k", "top_p", "stop", "max_new_tokens")},
+        "drawn_by": {
+            "temperature": float(settings["temperature"]),
+            **{name: settings[name] for name in ("top_k", "top_p", "stop", "max_new_tokens")},
+        },
         "algorithm": type(model).__name__ if isinstance(model, BaseAlgorithm) else None,
         "num_timesteps": model.num_timesteps if isinstance(model, BaseAlgorithm) else None,
     }
@@ -259,7 +262,7 @@ def _generation_config(policy: LLMPolicy) -> GenerationConfig:
     is_free = settings["action_sampling"] == ActionSampling.FREE  # that among listed actions suits no free text
     return GenerationConfig(
         do_sample=True,
-        temperature=settings["temperature"] if is_free else 1.0,
+        temperature=float(settings["temperature"]) if is_free else 1.0,
         **{name: settings[name] for name in ("top_k", "top_p", "max_new_tokens")},
         bos_token_id=base.bos_token_id,
         eos_token_id=sorted(lm.prompter.end_tokens),

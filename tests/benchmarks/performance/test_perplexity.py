@@ -56,6 +56,7 @@ def test_texts_may_be_compressed(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress("Ä text".encode()))
     assert read_text(tmp_path / "a.txt.gz") == "Ä text"
     (tmp_path / "b.txt").write_bytes(b"\xff")
-    for name in ("b.txt", "missing"):
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress(b"cut")[:-3])
+    for name in ("b.txt", "c.txt.gz", "missing"):
         with pytest.raises(BenchmarkError, match=f"Expected a text in UTF-8; .*{name} cannot be read"):
             read_text(tmp_path / name)

