@@ -378,7 +378,7 @@ def test_the_weights_of_a_large_model_are_not_read(here: Path, monkeypatch: pyte
     Path("seven/config.json").write_text(json.dumps(config))
     Path("seven/model.safetensors").write_bytes(b"")
     with_free(monkeypatch, 20 * GB)
-    seven = ("--set", "policy_kwargs.model=seven", "--set", "learning_rate=1e-4")
+    seven = ("--set", "policy_kwargs.model=seven", "--set", "learning_rate=1e-4", "--set", "temperature=4")
     facts = json.loads(invoke(*DRY, "--json", *seven, "--set", "policy_kwargs.dtype=bfloat16", code=4))
     assert facts["model"]["parameters"] == common_size("Llama-2-7B").parameters
     assert facts["needed"]["weights"] == 2 * common_size("Llama-2-7B").parameters
