@@ -366,16 +366,16 @@ def model_preset(
     """
     settings = given.get(MERGED)
     model = settings.get("model") if isinstance(settings, Mapping) else None
-    own = {name: preset for name, preset in PRESETS.items() if model is not None and preset.default_for == model}
-    if not own:
+    presets = {name: preset for name, preset in PRESETS.items() if model is not None and preset.default_for == model}
+    if not presets:
         return None, ""
     env_id = _id_of(env)
     sampling = given.get("action_sampling", inspect.signature(kind).parameters["action_sampling"].default)
-    for name, preset in own.items():
+    for name, preset in presets.items():
         is_of_family = name.endswith(f"/{env_id.partition('-')[0].lower()}")
         if is_of_family and algorithm_of(kind) in preset.methods and sampling in (AUTO, ActionSampling.TRIE):
             return name, f"preset {name}"
-    why = f"{model} has presets for {_described(own)} alone"
+    why = f"{model} has presets for {_described(presets)} alone"
     if not env_id:
         why += f"; the id of this environment is not known: {algorithm_of(kind)}.from_preset names one"
     return None, f"the general defaults, tuned with the pocket model ({why})"
@@ -450,10 +450,10 @@ def _laid_under(preset: Preset, algorithm: str, n_envs: int | None, overrides: M
     For other numbers of environments, a preset that is the default of a model keeps its number of actions in a rollout,
     about; a published one keeps its number of steps.
     """
-    own = dict(preset.methods[algorithm])
+    arguments = dict(preset.methods[algorithm])
     if preset.default_for is not None and n_envs is not None:
-        own["n_steps"] = -(-own["n_steps"] * preset.n_envs // n_envs)
-    return _merged(own, overrides)
+        arguments["n_steps"] = -(-arguments["n_steps"] * preset.n_envs // n_envs)
+    return _merged(arguments, overrides)
 
 
 def _with_batch_size(found: Preset, algorithm: str, n_envs: int | None, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -104,8 +104,8 @@ def cpu_emulates_bfloat16() -> bool:
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return False
     if hasattr(torch.cpu, "get_capabilities"):
-        known = torch.cpu.get_capabilities()
-        return not (known.get("avx512_bf16") or known.get("amx_bf16"))
+        capabilities = torch.cpu.get_capabilities()
+        return not (capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
     return not torch.cpu._is_avx512_bf16_supported()  # before torch 2.12
 
 
