@@ -111,7 +111,7 @@ def _as(hint: Any, value: Any) -> Any:
     """Return a value that JSON has read as it was: lists as tuples, a record from its fields."""
     if value is not None and hint in (Evaluation, Cloning, Cloning | None):
         kind: Any = Evaluation if hint is Evaluation else Cloning
-        return kind(**{name: tuple(one) if isinstance(one, list) else one for name, one in value.items()})
+        return kind(**{name: tuple(part) if isinstance(part, list) else part for name, part in value.items()})
     return tuple(value) if isinstance(value, list) and "tuple" in str(hint) else value
 
 

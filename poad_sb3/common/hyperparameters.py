@@ -52,7 +52,7 @@ _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 def known_arguments(kind: type[Any]) -> dict[str, Any]:
     """Return the constructor arguments of an algorithm with their defaults, but policy, environment and SB3's own."""
     parameters = inspect.signature(kind).parameters
-    return {name: one.default for name, one in parameters.items() if name not in ("policy", "env", *PRIVATE)}
+    return {name: item.default for name, item in parameters.items() if name not in ("policy", "env", *PRIVATE)}
 
 
 def typed_arguments(kind: type[LLMOnPolicyAlgorithm], given: Mapping[str, Any]) -> dict[str, Any]:

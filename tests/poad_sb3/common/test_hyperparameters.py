@@ -374,9 +374,9 @@ def test_the_preset_of_a_model_is_that_of_the_family(monkeypatch, kind, env, giv
 
 def test_the_preset_of_a_model_is_its_default_unless_another_is_named(monkeypatch, capsys) -> None:
     kwargs, env_id = {"model": "pocket-char"}, "VirtualHome-FoodPreparation-v0"
-    own = {**preset("pocket/virtualhome", "POAD"), "n_steps": 4, "temperature": 3.0, "policy_kwargs": kwargs}
-    del own["batch_size"]
-    row = Preset("", "", n_envs=2, minibatches={"POAD": 2}, methods={"POAD": own}, default_for="pocket-char")
+    arguments = {**preset("pocket/virtualhome", "POAD"), "n_steps": 4, "temperature": 3.0, "policy_kwargs": kwargs}
+    del arguments["batch_size"]
+    row = Preset("", "", n_envs=2, minibatches={"POAD": 2}, methods={"POAD": arguments}, default_for="pocket-char")
     monkeypatch.setitem(PRESETS, "pocket-char/virtualhome", row)
     model = POAD("LLMPolicy", env_id, verbose=1, ent_coef=0.5, policy_kwargs=kwargs)
     assert (model.n_envs, model.n_steps, model.batch_size, model.temperature, model.ent_coef) == (2, 4, 4, 3.0, 0.5)

@@ -33,7 +33,7 @@ def test_weights_are_those_of_the_file(tmp_path: Path, quantized: bool) -> None:
     assert tokenizer.eos_token == "</s>"
     (tmp_path / "tiny.gguf").rename(tmp_path / "blob")  # known by its first bytes
     half, _ = loading.load(ModelSource(str(tmp_path / "blob"), dtype="bfloat16", attn_implementation="eager"))
-    assert all(torch.equal(half.state_dict()[name], one.bfloat16()) for name, one in base.state_dict().items())
+    assert all(torch.equal(half.state_dict()[name], weight.bfloat16()) for name, weight in base.state_dict().items())
 
 
 def test_a_model_of_a_file_trains_and_is_exported(tmp_path: Path) -> None:

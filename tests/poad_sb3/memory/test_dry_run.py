@@ -410,8 +410,8 @@ def test_what_a_training_refuses_is_refused(here: Path, arguments: tuple[str, ..
 
 
 def test_an_argument_without_effect_in_this_environment_is_refused(here: Path) -> None:
-    said = invoke(*DRY, "--set", "top_k=5", code=1)
-    assert "top_k has none: action_sampling is 'trie'" in said
+    shown = invoke(*DRY, "--set", "top_k=5", code=1)
+    assert "top_k has none: action_sampling is 'trie'" in shown
 
 
 def test_an_open_action_space_is_refused_before_anything_is_loaded(here: Path) -> None:
