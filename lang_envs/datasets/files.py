@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 _MAX_PATH = 200  # characters of a path that go into a message
 _ARFF_BLOCK = 20_000  # rows that are Python objects at a time
+_ARFF_ATTRIBUTE = re.compile(
+    r"""\s*@attribute\s+(?P<name>"[^"]*"|'[^']*'|[^\s{},%'"]+)\s*(?P<kind>(?<=[\s'"])[^{].*|\{.*)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_ARFF_NUMBER = re.compile(r"(?:numeric|real|integer)\s*(?:\[[^\]]*\])?\s*(?:\{[^}]*\})?", re.IGNORECASE)
+"""Type of a number, with KEEL's bounds and Weka's weight."""
+MAX_WHOLE = 2**53
+"""Largest whole number up to which float64 holds all of them."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: one is a drive of Windows
 _SNIPPETS = {
     ".tsv": 'pandas.read_csv(path, sep="\\t")',
@@ -32,6 +40,15 @@ _SNIPPETS = {
     ".xlsx": "pandas.read_excel(path)",
 }
 """Functions that read other files, by suffix; `pandas.read_csv(path)`, also of compressed ones, if not listed."""
+_CSV_OPTIONS: tuple[dict[str, Any], ...] = (
+    {"skipinitialspace": True},
+    {"quotechar": "'"},
+    {"skipinitialspace": True, "quotechar": "'"},
+    {"comment": "#"},
+    {"sep": "\t"},
+    {"sep": ";"},
+)
+"""Options of `pandas.read_csv` that are tried, for the message only, on a file that cannot be read without."""
 _SEPARATORS = {";": ";", "\t": "\\t", "|": "|"}
 """Separators other than a comma, and their spelling in code."""
 
@@ -39,8 +56,8 @@ _SEPARATORS = {";": ";", "\t": "\\t", "|": "|"}
 def read_table(path: str | Path) -> pd.DataFrame:
     """Read all rows and columns of a table file: CSV, parquet or ARFF, by its suffix.
 
-    CSV is read as the published pipeline does: pandas guesses the types. ARFF: numeric attributes become float64,
-    nominal ones categories, texts objects.
+    CSV is read as the published pipeline does: pandas guesses the types. ARFF: numeric attributes become float64
+    (int64 where whole numbers exceed 2**53), nominal ones categories, texts objects.
 
     Args:
         path: Path of a file that ends in .csv, .parquet, .pq or .arff; `~` is the home folder. URLs are not read.
@@ -80,7 +97,8 @@ def read_table(path: str | Path) -> pd.DataFrame:
     except Exception as error:  # three parsers, each with errors of its own
         why = " ".join(str(error).split())[:_MAX_PATH].rstrip(".") or type(error).__name__
         raise TableError(
-            f"Expected a file that can be read as its name says, {shown}; got: {why}. Fix: check that it is complete."
+            f"Expected a file that can be read as its name says, {shown}; got: {why}. Fix: correct the file, or read "
+            f"it yourself and pass a DataFrame as table."
         ) from error
 
 
@@ -96,26 +114,47 @@ def _read_csv(path: Path) -> pd.DataFrame:
             f'{separator!r}? Fix: pass a DataFrame: table=pandas.read_csv(path, sep="{_SEPARATORS[separator]}").'
         )
     check_names(names)
-    with contextlib.suppress(library("pandas").errors.EmptyDataError):  # no row at all
-        first = read_csv(path, header=None, skiprows=1, nrows=1, dtype=str, keep_default_na=False)
+    try:
+        return _checked_csv(path)
+    except (library("pandas").errors.ParserError, library("pandas").errors.ParserWarning) as error:
+        if "EOF" in str(error):  # in a quotation, or in a broken file
+            raise
+        options = next((options for options in _CSV_OPTIONS if _is_csv(path, options)), None)
+        fix = "name all columns, take the comma off the end of each row, or quote the texts that hold a comma"
+        if options:
+            spelled = ", ".join(f"{option}={value!r}" for option, value in options.items())
+            fix = f"pass a DataFrame: table=pandas.read_csv(path, {spelled})"
+        raise TableError(
+            f"Expected a name for every column; got {len(names)} names and longer rows. Fix: {fix}."
+        ) from error
+
+
+def _checked_csv(path: Path, **options: Any) -> pd.DataFrame:
+    """Read a CSV file; raise a parser's error or warning where a row is longer than the header."""
+    pandas = library("pandas")
+    header = pandas.read_csv(path, header=None, nrows=1, dtype=str, **options)
+    with contextlib.suppress(pandas.errors.EmptyDataError):  # no row at all
+        first = pandas.read_csv(path, header=None, skiprows=1, nrows=1, dtype=str, **options)
         if first.shape[1] > header.shape[1]:
-            raise _too_long(names)
-    # All at once: in pieces, a column could be numbers in one and text in another.
+            raise pandas.errors.ParserError("the first row is longer than the header")
     with warnings.catch_warnings():
-        warnings.simplefilter("error", library("pandas").errors.ParserWarning)
-        try:
-            frame: pd.DataFrame = read_csv(path, low_memory=False, index_col=False)
-        except library("pandas").errors.ParserWarning as warning:
-            raise _too_long(names) from warning
+        warnings.simplefilter("error", pandas.errors.ParserWarning)
+        # All at once: in pieces, a column could be numbers in one and text in another.
+        frame: pd.DataFrame = pandas.read_csv(path, low_memory=False, index_col=False, **options)
+    for name in frame.columns[frame.dtypes == np.float64]:
+        if frame[name].abs().max() >= MAX_WHOLE:  # whole numbers beside a gap: pandas has rounded them
+            # Suppressed where some have a fraction or an exponent.
+            with contextlib.suppress(ValueError, TypeError, OverflowError), np.errstate(invalid="ignore"):
+                frame[name] = pandas.read_csv(path, usecols=[name], dtype={name: "Int64"}, **options)[name]
     return frame
 
 
-def _too_long(names: Sequence[str]) -> TableError:
-    """Return the error for rows that are longer than the header: its names may be those of other columns."""
-    return TableError(
-        f"Expected a name for every column; got {len(names)} names and longer rows. Fix: name all columns, or take "
-        "the comma off the end of each row."
-    )
+def _is_csv(path: Path, options: dict[str, Any]) -> bool:
+    """Return whether these options of `pandas.read_csv` read a file as a table of at least two columns."""
+    try:
+        return len(_checked_csv(path, **options).columns) > 1
+    except Exception:
+        return False
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -127,14 +166,46 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 def _read_arff(path: Path) -> pd.DataFrame:
     arff = library("arff")
+    is_number: list[bool] = []
     with path.open(encoding="utf-8-sig") as file:
-        content = arff.load(file, return_type=arff.DENSE_GEN)
-        columns = [_ArffColumn(name, kind) for name, kind in content["attributes"]]
-        while block := list(islice(content["data"], _ARFF_BLOCK)):
-            for column, values in zip(columns, zip(*block, strict=True), strict=True):
-                column.pieces.append(column.packed(values))
+        try:
+            content = arff.load(_arff_lines(file, is_number), return_type=arff.DENSE_GEN)
+            columns = [
+                _ArffColumn(name, "NUMERIC" if number else kind)
+                for (name, kind), number in zip(content["attributes"], is_number, strict=True)
+            ]
+            while block := list(islice(content["data"], _ARFF_BLOCK)):
+                for column, values in zip(columns, zip(*block, strict=True), strict=True):
+                    column.pieces.append(column.packed(values))
+        except arff.BadAttributeType as error:
+            raise TableError(
+                f"Expected attributes that are numeric, nominal or texts in {path.name[-_MAX_PATH:]!r}; got another "
+                f"kind in line {error.line}. Fix: declare it as string, or leave it out."
+            ) from error
+        except arff.ArffException as error:
+            why = str(error).replace(" in line -1", "").replace(", at line -1", "")  # it does not count rows
+            raise ValueError(why) from error
     frame: pd.DataFrame = library("pandas").DataFrame({column.name: column.joined() for column in columns})
     return frame
+
+
+def _arff_lines(file: Iterable[str], is_number: list[bool]) -> Iterator[str]:
+    """Yield the lines of an ARFF file as liac-arff reads them; note for every attribute whether it is a number.
+
+    liac-arff knows neither bounds after a type (`integer [1,10]`) nor braces right after a name, and rounds: whole
+    numbers to float64, and numbers of an attribute called integer to whole ones. So it gets numbers as texts.
+    """
+    lines = iter(file)
+    for line in lines:
+        attribute = _ARFF_ATTRIBUTE.match(line)
+        if attribute:
+            number = _ARFF_NUMBER.fullmatch(attribute["kind"].strip())
+            is_number.append(number is not None)
+            line = f"@ATTRIBUTE {attribute['name']} {'STRING' if number else attribute['kind']}\n"
+        yield line
+        if line.strip().upper() == "@DATA":
+            break
+    yield from lines
 
 
 class _ArffColumn:
@@ -142,6 +213,7 @@ class _ArffColumn:
 
     def __init__(self, name: str, kind: str | list[str]) -> None:
         self.name = name
+        self._is_number = kind == "NUMERIC"
         self.pieces: list[NDArray[Any]] = []
         self.categories = list(dict.fromkeys(kind)) if isinstance(kind, list) else None
         self._codes: dict[str | None, int] = {None: -1}
@@ -149,11 +221,15 @@ class _ArffColumn:
         self._dtype: type = np.int32 if self.categories is not None else object if kind == "STRING" else np.float64
 
     def packed(self, values: Sequence[Any]) -> NDArray[Any]:
-        found = [self._codes[value] for value in values] if self.categories is not None else values
-        return np.array(found, dtype=self._dtype)  # None becomes NaN among numbers
+        if self._is_number:
+            numbers: NDArray[Any] = library("pandas").to_numeric(np.array(values, dtype=object))  # None becomes NaN
+            rounded = numbers.astype(np.float64)
+            return numbers if numbers.dtype.kind in "iu" and np.abs(rounded).max() >= MAX_WHOLE else rounded
+        codes = [self._codes[value] for value in values] if self.categories is not None else values
+        return np.array(codes, dtype=self._dtype)
 
     def joined(self) -> Any:
-        values = np.concatenate([np.empty(0, dtype=self._dtype), *self.pieces])
+        values = np.concatenate(self.pieces or [np.empty(0, dtype=self._dtype)])
         if self.categories is None:
             return values
         return library("pandas").Categorical.from_codes(values, categories=self.categories)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lang_envs.datasets import Dataset
 from lang_envs.datasets.errors import DataError, TableError
-from lang_envs.datasets.files import check_names, library, read_table
+from lang_envs.datasets.files import MAX_WHOLE, check_names, library, read_table
 from lang_envs.datasets.preprocessing import as_numbers, ordinals
 from lang_envs.text import MAX_NAME, listed, nearest, printable, shown
 
@@ -68,7 +68,8 @@ class _Feature(NamedTuple):
 def own_table(table: Table, target: str | int, description: str = "") -> Dataset:
     """Return a table of one's own.
 
-    Columns of truth values (as 0 and 1) and numbers stay numbers; all others hold categories, numbered in their natural
+    Columns of truth values (as 0 and 1) and numbers stay numbers (whole numbers beyond 2**53 become their ranks where
+    float64 would round distinct ones to the same); all others hold categories, numbered in their natural
     order ("9" before "10"), times by time, ordered categories in their own order. Rows with a missing value are left
     out. The classes are the values of the target, in the same order. A warning is logged if rows are left out or a
     column looks like a mistake.
@@ -215,9 +216,17 @@ def _no_classes(name: str, n_distinct: int, span: str) -> TableError:
 def _feature(column: pd.Series[Any]) -> _Feature:
     with _blaming(column):
         if _holds_numbers(column):
-            return _Feature(_finite(column))
+            return _Feature(_apart(_finite(column), column))
         codes, labels = _numbered(column)
         return _Feature(codes.astype(np.float64), () if _has_order(column) else labels)
+
+
+def _apart(values: NDArray[np.float64], column: pd.Series[Any]) -> NDArray[np.float64]:
+    """Return the values of a column; their ranks where float64 takes distinct whole numbers for the same."""
+    if np.abs(values).max() < MAX_WHOLE or column.dtype.kind == "f":
+        return values
+    distinct, ranks = np.unique(np.array([int(value) for value in column], dtype=object), return_inverse=True)
+    return values if len(distinct) == len(np.unique(values)) else ranks.astype(np.float64)
 
 
 @contextmanager
