@@ -31,6 +31,7 @@ _MAX_NAME = 200  # characters of a string that may be a name
 _NAMES_OF_PYTHON = frozenset({"", "python", "python3", "py", "py3", "ipython"})
 _FENCE = re.compile(r"(?P<indent>[ \t]*+)(?P<fence>`{3,}+|~{3,}+)[ \t]*+(?P<language>[\w+-]*+)[^`]*+")
 _DEFINITION = re.compile(rf"^[ \t]*(?:async[ \t]+)?def[ \t]+{_FUNCTION}\b", re.MULTILINE)
+_RESULT = re.compile(r"^[ \t]*(?:return\b|model[ \t]*(?::[^=\n]*)?=(?!=))", re.MULTILINE)
 _BLANK_START = re.compile(r"\A(?:[ \t\f]*\n)+")
 _parsing = threading.RLock()  # see `parsed`
 if hasattr(os, "register_at_fork"):  # a child would inherit a lock that is never opened, and filters never restored
@@ -89,10 +90,11 @@ def extract(text: str) -> AgentCode:
 
     Understood are the body of the function (bare, indented, or with only its first line not indented, as a model
     writes that fills a hole after four spaces), the whole function with the code around it, and either of them in
-    a markdown fence: of several blocks the first that defines `build_model`, otherwise the first with Python code. A
-    bare `return` at the end of the body is dropped (a model's stop word), and `return model` is put where a body does
-    not end in a `return`. All of that is done on the syntax tree: strings over several lines stay as they are, and no
-    text can end the function early. `extract(code.source)` gives the same tree again.
+    a markdown fence: of several blocks the last that defines `build_model` (the others are drafts), otherwise the last
+    that returns something or binds `model`, otherwise the last with Python code. A bare `return` at the end of the body
+    is dropped (a model's stop word), and `return model` is put where a body does not end in a `return`. All of that is
+    done on the syntax tree: strings over several lines stay as they are, and no text can end the function early.
+    `extract(code.source)` gives the same tree again.
 
     Args:
         text: Any text.
@@ -108,7 +110,7 @@ def extract(text: str) -> AgentCode:
         blocks = _fenced_blocks(text)
         if not blocks:
             raise
-        return _parse_code(max(blocks, key=lambda block: block.rank).text)
+        return _parse_code(max(reversed(blocks), key=lambda block: block.rank).text)
 
 
 def banned_use(code: AgentCode, banned: Collection[str]) -> str | None:
@@ -147,8 +149,8 @@ def _check_characters(text: str) -> None:
 
 class _Block(NamedTuple):
     text: str
-    rank: tuple[bool, bool, bool]
-    """Whether it defines the function, is labelled Python, and is closed or follows a labelled fence; in this order."""
+    rank: tuple[bool, bool, bool, bool]
+    """Whether it defines the function, has a result, is labelled Python, and is closed or follows a labelled fence."""
 
 
 def _fenced_blocks(text: str) -> list[_Block]:
@@ -173,7 +175,8 @@ def _fenced_blocks(text: str) -> list[_Block]:
 def _add_block(blocks: list[_Block], lines: list[str], is_python: bool, is_sure: bool) -> None:
     text = "\n".join(lines)
     if text.strip():
-        blocks.append(_Block(text, (_DEFINITION.search(text) is not None, is_python, is_sure)))
+        is_definition, has_result = (pattern.search(text) is not None for pattern in (_DEFINITION, _RESULT))
+        blocks.append(_Block(text, (is_definition, has_result, is_python, is_sure)))
 
 
 def _until_closed(lines: Iterator[str], fence: str) -> tuple[list[str], bool]:

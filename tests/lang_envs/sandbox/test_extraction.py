@@ -452,3 +452,25 @@ def test_one_thread_parses_at_a_time(monkeypatch):
 @pytest.mark.parametrize(("line", "where"), [(2, "got an error in line 2: bad"), (None, "got an error: bad")])
 def test_a_syntax_error_names_its_line_where_it_has_one(line, where):
     assert where in str(CodeSyntaxError(line, "bad", "a\nb\nc"))
+
+
+DRAFT, FINAL = "model = 1", "model = 2"
+FUNCTION = "def build_model(x_train, y_train):\n    {}\n    return model"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"```python\n{FUNCTION.format(DRAFT)}\n```\nBetter:\n```python\n{FUNCTION.format(FINAL)}\n```",
+        f"```\n{FUNCTION.format(DRAFT)}\n```\nBetter:\n```\n{FUNCTION.format(FINAL)}\n```\nOutput:\n```\n0.9\n```",
+        f"```python\n{FUNCTION.format(DRAFT)}\n```\nBetter:\n```python\n{FUNCTION.format(FINAL)}",
+        f"```python\n{FUNCTION.format(FINAL)}\n```\nUse it:\n```python\nmodel = build_model(x, y)\n```",
+        f"```python\n{DRAFT}\n```\nBetter:\n```python\n{FINAL}\n```\nIt prints:\n```\n0.9\n```",
+        f"```\n{DRAFT}\n```\nBetter:\n```\n{FINAL}\n```",
+        f"{FUNCTION.format(DRAFT)}\n\n{FUNCTION.format(FINAL)}",
+    ],
+)
+def test_evaluates_the_last_of_several_definitions(answer):
+    module = {}
+    exec(compile(extract(answer).tree, "<agent>", "exec"), module)
+    assert module["build_model"](None, None) == 2
