@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lang_envs.machine import n_cores
+from lang_envs.sandbox.confinement.library_files import LIBRARIES
 from lang_envs.sandbox.errors import SandboxError, SandboxUnavailableError, fix_of
 from lang_envs.sandbox.meters import is_dead
 from lang_envs.sandbox.protocol import anonymous_file
@@ -76,14 +77,14 @@ class Place(NamedTuple):
 
 @cache
 def library_versions() -> Mapping[str, str]:
-    """Return the versions that a reward may depend on."""
-    found = {"python": sys.version.split()[0], "machine": os.uname().machine}
-    for name in ("numpy", "scipy", "scikit-learn", "joblib"):
+    """Return the versions that a reward may depend on: Python's, and those of all packages that code may import."""
+    versions = {"python": sys.version.split()[0], "machine": os.uname().machine}
+    for name in LIBRARIES.values():
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "absent"
-    return found
+            versions[name] = "absent"
+    return versions
 
 
 def connect(place: Place) -> tuple[socket.socket, int | None]:

@@ -50,10 +50,10 @@ def main(meeting: Meeting, options: Options) -> None:
     The process that was started loads, enters the namespaces and ends; its child is the supervisor (a process enters a
     new namespace of process ids only by being forked into it), and a child of that the forker.
     """
+    _hide_other_packages()
     _preload()
     _warm_up()
     _raise_file_limit()
-    sys.meta_path.insert(0, _OnlyLibraries())
     prepared = prepare()  # as whoever we are: another user may not find the libraries
     if options.user is not None:
         become(options.user)
@@ -102,13 +102,29 @@ def _raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def _hide_other_packages() -> None:
+    """Make every package but those of `LIBRARIES` impossible to import, for code and for the libraries themselves.
+
+    The packages installed beside differ between machines. scikit-learn imports some of them where it finds them
+    (pandas, pyarrow, psutil), and a reward would depend on that. This package is hidden too: it needs no module again.
+    """
+    for name in [name for name in sys.modules if not _is_allowed(name)]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, _OnlyLibraries())
+
+
+def _is_allowed(name: str) -> bool:
+    package = name.partition(".")[0]
+    is_standard = package in sys.stdlib_module_names or package.startswith("_sysconfigdata_")  # named by the platform
+    return is_standard or package in LIBRARIES or package == "__main__"
+
+
 class _OnlyLibraries(MetaPathFinder):
-    """Hide every other package: those installed beside are unreadable, and differ between machines."""
+    """Refuse to import any other package."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        name = fullname.partition(".")[0]
-        if name not in LIBRARIES and name not in sys.stdlib_module_names:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        if not _is_allowed(fullname):
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 def _try_layers(prepared: Prepared, options: Options) -> set[Layer]:

@@ -44,8 +44,8 @@ _N_OTHER_FILES = 64
 _TICK = 0.02
 """Seconds between two looks at the clocks of the children that run."""
 _FIRST_CLIENT_SECONDS = 60.0
-_MAX_STARTED = 64
-"""Number of children that a split is open for while an older evaluation waits for another split of the table."""
+_OPEN_SHARE = 0.1
+"""Part of an evaluation's time limit that a split is open for it while an older one waits for another split."""
 _PAUSE = 0.1
 """Seconds until a fork that the system refused is tried again."""
 
@@ -106,6 +106,7 @@ class _Child:
     cpu_before: float = 0.0
     started: float = 0.0
     waited_before: float = 0.0
+    slept: float = 0.0
     task: _Task | None = None
 
 
@@ -121,6 +122,7 @@ class _Evaluation:
         limits: Limits of the evaluation.
         n_open: Number of tasks without an outcome.
         cpu_used: CPU seconds of the children that have ended.
+        slept: Seconds that these were asleep, or waited for anything but a core.
         children: Children that run.
     """
 
@@ -131,6 +133,7 @@ class _Evaluation:
     limits: dict[str, Any]
     n_open: int
     cpu_used: float = 0.0
+    slept: float = 0.0
     children: list[_Child] = field(default_factory=list)
 
 
@@ -170,8 +173,8 @@ class Supervisor:
         self._queue: deque[_Task] = deque()
         self._served: dict[int, int] = {}
         self._n_served = 0
-        self._n_started: dict[str, int] = {}
-        """Number of children started for the split that is open, by table."""
+        self._opened: dict[str, float] = {}
+        """Time when the split that is open was opened, by table."""
         self._clients: set[Channel] = set()
         n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _N_OTHER_FILES
         self._max_admitted = min(_MAX_ADMITTED, n_files // 4)
@@ -362,15 +365,19 @@ class Supervisor:
     def _next_task(self) -> _Task | None:
         """Return the first task, processes taking turns, that may run beside those that run.
 
-        On a table without running tasks, the first opens a split. Others that hold the same labels may join, but not
-        for ever while one before them waits for other labels.
+        On a table without running tasks, the first opens a split. Others that hold the same labels may join; while one
+        before them waits for other labels, only for a part of their time limit, which bounds that wait.
         """
+        now = time.monotonic()
         running = {child.task.table: child.task.labels for child in self._running.values() if child.task}
         is_awaited: set[str] = set()
         for task in sorted(self._queue, key=lambda queued: self._turn(queued.evaluation)):
             if running.get(task.table, task.labels) != task.labels:
                 is_awaited.add(task.table)
-            elif task.table not in is_awaited or self._n_started.get(task.table, 0) < _MAX_STARTED:
+            elif (
+                task.table not in is_awaited
+                or now - self._opened[task.table] < _OPEN_SHARE * task.evaluation.limits["time_limit"]
+            ):
                 return task
         return None
 
@@ -388,9 +395,9 @@ class Supervisor:
             self._queue.remove(task)
             self._n_served += 1
             self._served[task.evaluation.process] = self._n_served
-            self._n_started[task.table] = self._n_started.get(task.table, 0) + 1
             task.close()
             child.task, child.started = task, time.monotonic()
+            self._opened.setdefault(task.table, child.started)
             task.evaluation.children.append(child)
             self._running[child.pid] = child
 
@@ -404,9 +411,10 @@ class Supervisor:
             wall = time.monotonic() - child.started
             assert child.task is not None
             if all(other.task and other.task.table != child.task.table for other in self._running.values()):
-                self._n_started.pop(child.task.table, None)
+                self._opened.pop(child.task.table, None)
             child.task.evaluation.children.remove(child)
             child.task.evaluation.cpu_used += cpu
+            child.task.evaluation.slept += child.slept
             usage = {"cpu": cpu, "wall": wall, "peak_rss": end.peak_rss}
             self._finish(child.task, *_cause(child.task, end.status), usage)
 
@@ -417,18 +425,18 @@ class Supervisor:
             child.control.close()
 
     def _enforce(self) -> None:
-        """End evaluations whose time is used up: CPU time of all splits, or time asleep of one."""
+        """End evaluations whose time is used up: CPU time, or time asleep, of all splits together."""
         for evaluation in {id(e): e for e in (c.task.evaluation for c in self._running.values() if c.task)}.values():
-            limit = evaluation.limits["time_limit"]
-            used = evaluation.cpu_used
+            used, slept = evaluation.cpu_used, evaluation.slept
             for child in evaluation.children:
-                used += cpu_seconds(child.pid) - child.cpu_before
-            asleep = any(
-                time.monotonic() - child.started - (waiting_seconds(child.outer_pid) - child.waited_before) > limit
-                and not is_runnable(child.outer_pid)  # its present wait for a core is not counted yet
-                for child in evaluation.children
-            )
-            if used > limit or asleep:
+                cpu = cpu_seconds(child.pid) - child.cpu_before
+                waited = waiting_seconds(child.outer_pid) - child.waited_before
+                # A present wait for a core is not counted yet, and a process that is gone has no clocks.
+                if cpu >= 0 and not is_runnable(child.outer_pid):
+                    child.slept = time.monotonic() - child.started - waited - cpu
+                used += cpu
+                slept += child.slept
+            if max(used, slept) > evaluation.limits["time_limit"]:
                 self._finish_queued([task for task in self._queue if task.evaluation is evaluation], "time")
                 self._kill([child.task for child in evaluation.children if child.task], "time")
 

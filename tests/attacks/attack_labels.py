@@ -232,9 +232,11 @@ for place, size in chunks():
     breach(
         "the source of the environment and of the tests",
         """
-        import lang_envs
-        folder = os.path.dirname(lang_envs.__file__)
-        files = [lang_envs.__file__, folder + "/datasets/balance_scale.py", folder + "/../pyproject.toml"]
+        frame = sys._getframe()
+        while frame.f_code.co_name != "serve_one":
+            frame = frame.f_back
+        folder = os.path.dirname(os.path.dirname(frame.f_code.co_filename))
+        files = [folder + "/__init__.py", folder + "/datasets/balance_scale.py", folder + "/../pyproject.toml"]
         won = through(*[lambda f=f: open(f).read(1) for f in files], lambda: os.listdir(folder))
         """,
         *_FILES,

@@ -15,6 +15,7 @@ LIBRARIES = {
     "joblib": "joblib",
     "threadpoolctl": "threadpoolctl",
     "narwhals": "narwhals",
+    "cloudpickle": "cloudpickle",
 }
 """Packages that confined code may import, by the name of their distribution; every other one is unreadable."""
 

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 
 from lang_envs.sandbox import client, meters, rendezvous
 from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
+from lang_envs.sandbox.confinement.library_files import LIBRARIES
 from lang_envs.sandbox.confinement.privileges import prctl
 from lang_envs.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning
 from lang_envs.sandbox.protocol import Channel, parse_array, write_array
@@ -135,6 +137,33 @@ def test_the_first_failure_is_the_same_whichever_is_faster(sandbox: Sandbox) -> 
     assert answers[3].end is End.CANCELLED
 
 
+def test_no_other_package_can_be_imported(sandbox: Sandbox) -> None:
+    """Of all packages installed here, code imports the libraries that the cache key names, and no other."""
+    names = sorted({*packages_distributions(), "lang_envs", "sitecustomize", "_distutils_hack"} - LIBRARIES.keys())
+    names = [name for name in names if name not in sys.stdlib_module_names and name.isidentifier()]
+    assert {"lang_envs", "gymnasium", "pandas"} <= set(names)
+    code = f"""
+import importlib, sys
+imported = [name for name in sys.modules if name.partition(".")[0] in {names}]
+for name in {names}:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        continue
+    imported.append(name)
+assert not imported, imported
+{HONEST}"""
+    (answer,) = sandbox.run([task_of(code)], Limits())
+    assert answer.worked, answer.header
+
+
+def test_libraries_do_not_see_other_packages(sandbox: Sandbox) -> None:
+    code = "from sklearn.preprocessing import StandardScaler\n"
+    code += "model = StandardScaler().set_output(transform='pandas').fit(x_train).transform(x_train)"
+    (answer,) = sandbox.run([task_of(code)], Limits())
+    assert answer.header["error"] == "ImportError"
+
+
 def test_output_is_kept_up_to_a_bound(sandbox: Sandbox) -> None:
     (answer,) = sandbox.run([task_of(f"print('x' * 10**7)\n{HONEST}")], Limits())
     assert answer.worked
@@ -197,6 +226,12 @@ def test_splits_share_the_budget(sandbox: Sandbox) -> None:
     answers = sandbox.run([task_of(BUSY["Python loop"])] * 4, Limits(1.0))
     assert {answer.end for answer in answers} <= {End.TIME, End.CANCELLED}
     assert sum(answer.cpu_seconds for answer in answers) < 1.0 + 2 * TOLERANCE
+
+
+def test_splits_share_the_budget_of_sleep(sandbox: Sandbox) -> None:
+    """Each split sleeps for less than the limit, all of them together for twice as long."""
+    answers = sandbox.run([task_of(f"import time\ntime.sleep(0.4)\n{HONEST}")] * 5, Limits(1.0))
+    assert {answer.end for answer in answers} >= {End.EXIT, End.TIME}
 
 
 def test_a_wait_for_a_core_is_not_charged(sandbox: Sandbox) -> None:
@@ -312,7 +347,7 @@ def test_programs_that_wait_hold_few_files(sandbox: Sandbox) -> None:
 def test_a_wait_is_not_taken_for_a_dead_supervisor(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.4)
     pid = sandbox.about()["pid"]
-    answers = sandbox.run([task_of(f"import time\ntime.sleep(1.0)\n{HONEST}")] * 4, Limits(1.5))
+    answers = sandbox.run([task_of(f"import time\ntime.sleep(1.0)\n{HONEST}")] * 4, Limits(6.0))
     assert all(answer.worked for answer in answers)
     assert sandbox.about()["pid"] == pid
 
@@ -346,6 +381,34 @@ def test_a_split_does_not_stay_open_while_another_is_wanted(sandbox: Sandbox) ->
     for thread in threads:
         thread.join()
     assert answer.worked
+
+
+def test_programs_that_loop_do_not_starve_another_on_their_table(sandbox: Sandbox) -> None:
+    """Three threads evaluate endless loops again and again; a fourth has a program of five quick splits."""
+    is_over = threading.Event()
+    limits = Limits(0.5)
+    loops: list[None] = []
+
+    def evaluation(code: str) -> list[Task]:
+        return [task_of(code)._replace(table="starved", labels=str(split)) for split in range(5)]
+
+    def loop() -> None:
+        while not is_over.is_set():
+            sandbox.run(evaluation(BUSY["Python loop"]), limits)
+            loops.append(None)
+
+    threads = [threading.Thread(target=loop) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(loops) < 3:
+        time.sleep(0.01)
+    answers = sandbox.run(evaluation(HONEST), limits)
+    n_loops = len(loops) - 3
+    is_over.set()
+    for thread in threads:
+        thread.join()
+    assert all(answer.worked for answer in answers)
+    assert n_loops < 20  # on two cores, for ten limits of time
 
 
 def test_the_first_failure_is_the_same_whichever_split_is_open(sandbox: Sandbox) -> None:
