@@ -50,8 +50,8 @@ class Limits(NamedTuple):
     """Limits of one evaluation.
 
     Attributes:
-        time_limit: CPU seconds of all its splits together, and as many seconds that they may be asleep or waiting for
-            anything but a core, together too. So an evaluation that has the cores to itself ends within twice the limit.
+        time_limit: CPU seconds of all its splits together, and as many seconds that they may be asleep or wait for
+            anything but a core, together too. With the cores to itself, an evaluation ends within twice the limit.
         memory_bytes: Address space of a split, beyond that of a process with the libraries loaded.
     """
 
