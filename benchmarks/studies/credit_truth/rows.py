@@ -46,7 +46,7 @@ class Row(NamedTuple):
 class Anchored:
     """Action-level GAE whose value of an action is the one before its last token, or the mean over its tokens.
 
-    As `poad_sb3.credit.published.turn_gae` on padded rows, but with the recursion of the strategy.
+    As AgileRL's turn mode on padded rows, but with the recursion of the strategy.
     """
 
     strategy: Estimator

@@ -10,6 +10,7 @@ from typing import Any
 
 import hypothesis
 import numpy as np
+import published
 import pytest
 import torch
 from credit_episodes import (
@@ -28,7 +29,7 @@ from credit_episodes import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poad_sb3.credit import baselines, padded, published, returns
+from poad_sb3.credit import baselines, padded, returns
 from poad_sb3.credit.advantages import bilevel_gae, next_action_values, next_state_values, token_gae
 from poad_sb3.credit.losses import cispo_loss, clipped_policy_loss, gspo_token_log_ratio
 from poad_sb3.errors import UndefinedAdvantageError

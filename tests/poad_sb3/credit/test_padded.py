@@ -198,7 +198,7 @@ def test_credit_imports_neither_sb3_nor_transformers() -> None:
 import sys
 import numpy as np
 import poad_sb3.credit
-from poad_sb3.credit import padded, published, registries
+from poad_sb3.credit import padded
 
 padded.rloo(np.ones((2, 1)), np.ones((2, 1)), [0, 0])
 torch = "torch" in sys.modules
