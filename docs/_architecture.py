@@ -20,7 +20,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("references",),
         ("reports",),
         ("runner",),
-        ("agents",),
+        ("agents", "exact"),
     ),
     "poad_sb3": (
         ("cli",),
@@ -34,7 +34,7 @@ LAYERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         ("vec_env",),
         ("prompts", "pocket"),
         ("settings",),
-        ("credit", "tabular"),
+        ("credit",),
         ("errors",),
     ),
     "lang_envs": (

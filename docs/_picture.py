@@ -3,7 +3,7 @@
 `python docs/_picture.py` writes docs/assets/credit_light.svg and docs/assets/credit_dark.svg.
 
 The example is a problem of one decision, given in full by `ACTIONS` and `REWARDS`. The policy is uniform at every
-branch of the trie of the actions. Values are exact (`poad_sb3.tabular`), and credits are advantages by the functions
+branch of the trie of the actions. Values are exact (`benchmarks.exact`), and credits are advantages by the functions
 that train (`poad_sb3.credit.estimators`), with both lambdas 0.
 """
 
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.exact import TokenMDP, evaluate_tokens, uniform_over_children
 from poad_sb3.credit.estimators import GAE, Rollout
-from poad_sb3.tabular import TokenMDP, evaluate_tokens, uniform_over_children
 
 ROOT = Path(__file__).parent.parent
 END = "<end>"

@@ -1,6 +1,6 @@
 """The discount inside actions, exactly.
 
-Value iteration on tabular problems (`poad_sb3.tabular`), without sampling except for the problems of the third picture:
+Value iteration on tabular problems (`benchmarks.exact`), without sampling except for the problems of the third picture:
 
 * KeyToken with actions of equal length: how far the first-token values of the token backup are from the optimum,
   against the length and `gamma_token`, beside the curve that theory predicts;
@@ -19,12 +19,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from benchmarks.reports.plots import style
-from benchmarks.reports.tables import show_records
-from benchmarks.runner.files import write_json, write_picture
-from benchmarks.runner.machine import RESULTS, describe_machine
-from lang_envs.envs.keytoken.env import KeyTokenEnv
-from poad_sb3.tabular import (
+from benchmarks.exact import (
     TokenMDP,
     evaluate_tokens,
     greedy_actions,
@@ -33,6 +28,11 @@ from poad_sb3.tabular import (
     solve_tokens,
     token_reference,
 )
+from benchmarks.reports.plots import style
+from benchmarks.reports.tables import show_records
+from benchmarks.runner.files import write_json, write_picture
+from benchmarks.runner.machine import RESULTS, describe_machine
+from lang_envs.envs.keytoken.env import KeyTokenEnv
 
 GAMMA = 0.99
 GAMMA_TOKENS = (1.0, 0.95, 0.9, 0.8, 0.5)

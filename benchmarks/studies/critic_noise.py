@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from stable_baselines3.common.callbacks import BaseCallback
 
+from benchmarks.exact.gradients import Floats, policy_gradients, scores, timed_values, visits
 from benchmarks.reports.plots import PALETTE, style
 from benchmarks.studies.credit_truth.measuring import compared, exact_moments
 from benchmarks.studies.credit_truth.moments import decisions_of, path_values
@@ -31,7 +32,6 @@ from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.credit.estimators import GAE
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.prompts import Question
-from poad_sb3.tabular.gradients import Floats, policy_gradients, scores, timed_values, visits
 
 SEEDS = tuple(range(400, 404))
 """Seeds of this study alone."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from poad_sb3.tabular.gradients import Floats, TimedMDP
+from benchmarks.exact.gradients import Floats, TimedMDP
 
 
 class Episode(NamedTuple):

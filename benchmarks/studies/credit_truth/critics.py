@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.exact.gradients import Floats, TimedMDP
 from benchmarks.studies.credit_truth.rollouts import Sample
 from poad_sb3.credit.returns import token_returns
-from poad_sb3.tabular.gradients import Floats, TimedMDP
 
 EPISODES = 256
 """Number of episodes that a critic is fitted to."""

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.exact.gradients import Floats, policy_gradients
 from benchmarks.studies.credit_truth.problems import Problem
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
-from poad_sb3.tabular.gradients import Floats, policy_gradients
 
 _SEED = 0
 

@@ -12,6 +12,16 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from benchmarks.exact.gradients import (
+    Floats,
+    PolicyGradients,
+    TimedMDP,
+    ascend,
+    policy_gradients,
+    scores,
+    timed_values,
+    visits,
+)
 from benchmarks.runner.errors import StudyError
 from benchmarks.studies.credit_truth.critics import EPISODES, fitted_values
 from benchmarks.studies.credit_truth.moments import (
@@ -34,16 +44,6 @@ from benchmarks.studies.credit_truth.rollouts import Sample, sample_episodes
 from benchmarks.studies.credit_truth.rows import LAMBDA, Anchored, Row, critic_free_rows, critic_rows, group_rows
 from benchmarks.studies.credit_truth.sampling import CHUNK, sample_groups
 from benchmarks.studies.engine.jobs import Job, checksum
-from poad_sb3.tabular.gradients import (
-    Floats,
-    PolicyGradients,
-    TimedMDP,
-    ascend,
-    policy_gradients,
-    scores,
-    timed_values,
-    visits,
-)
 
 ENVS = {
     "food-preparation": "VirtualHome-FoodPreparation-v0",

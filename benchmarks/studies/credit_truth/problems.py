@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lang_envs  # registers the ids
+from benchmarks.exact.gradients import Floats, TimedMDP
+from benchmarks.exact.problems import TokenMDP
 from benchmarks.runner.errors import StudyError
 from lang_envs.envs.multikey.admissible import key_slots
-from poad_sb3.tabular.gradients import Floats, TimedMDP
-from poad_sb3.tabular.problems import TokenMDP
 
 _VECTORS = Path(__file__).parents[3] / "data/golden/credit/estimators.json"
 _MAX_STATES = 20_000
@@ -42,7 +42,7 @@ class Problem:
 
     def success_rate(self, policy: Floats) -> float:
         """Return the probability that an episode succeeds; an upper bound where steps are not right equally often."""
-        from poad_sb3.tabular.gradients import visits
+        from benchmarks.exact.gradients import visits
 
         chances = self.timed.action_probabilities(policy) * self.successes
         expected = float((visits(self.timed, policy).sum(axis=0)[:, None] * chances).sum())

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.exact.gradients import Floats, TimedMDP
 from poad_sb3.credit.estimators import Rollout
-from poad_sb3.tabular.gradients import Floats, TimedMDP
 
 Integers = NDArray[np.integer]
 

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.exact.gradients import Floats
 from poad_sb3.credit.estimators import GAE, BiLevelGAE, EpisodeReturn, Estimator, GiGPOSum, ReturnToGo, Rollout
-from poad_sb3.tabular.gradients import Floats
 
 Integers = NDArray[np.integer]
 Truth = Literal["run", "one"]

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.exact.gradients import Floats, PolicyGradients, TimedMDP
 from benchmarks.studies.credit_truth.rollouts import Sample, sample_episodes
 from benchmarks.studies.credit_truth.rows import CONTROLS, GROUP_SIZES, GroupRow, group_rows
 from poad_sb3.credit.estimators import EpisodeReturn, Estimator, GiGPOSum, ReturnToGo
-from poad_sb3.tabular.gradients import Floats, PolicyGradients, TimedMDP
 
 BLOCK = max(GROUP_SIZES)
 CHUNK = 4_096

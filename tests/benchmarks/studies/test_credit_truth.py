@@ -15,6 +15,7 @@ from exact_episodes import enumerate_episodes
 from typer.testing import CliRunner
 
 from benchmarks.app import app
+from benchmarks.exact.gradients import TimedMDP, policy_gradients, scores, timed_values, visits
 from benchmarks.studies.app import write_report
 from benchmarks.studies.credit_truth.critics import fitted_values
 from benchmarks.studies.credit_truth.measuring import TruthJob, compared, exact_moments, problem_of, run_truth
@@ -29,7 +30,6 @@ from benchmarks.studies.credit_truth.tables import tables
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options
 from poad_sb3.credit.estimators import GAE, GiGPOSum, ReturnToGo
-from poad_sb3.tabular.gradients import TimedMDP, policy_gradients, scores, timed_values, visits
 
 TRUTH = json.loads((Path(__file__).parents[3] / "data/golden/credit/estimators.json").read_text())["truth"]
 EXAMPLE = worked_example().timed

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from studies_users import fill
 
+from benchmarks.exact.gradients import scores, timed_values, visits
 from benchmarks.studies import critic_noise
 from benchmarks.studies.credit_truth.measuring import exact_moments
 from benchmarks.studies.credit_truth.moments import decisions_of, path_values
@@ -27,7 +28,6 @@ from benchmarks.studies.tasks import GAMMA
 from poad_sb3 import POAD
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.prompts import Question
-from poad_sb3.tabular.gradients import scores, timed_values, visits
 
 SIZE = {"k": 1, "d": 1, "horizon": 2}
 

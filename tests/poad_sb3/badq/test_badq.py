@@ -23,6 +23,14 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 from toy import LampEnv, properties, randomise
 
+from benchmarks.exact import (
+    greedy_actions,
+    random_token_mdp,
+    solve_soft_tokens,
+    solve_tokens,
+    token_reference,
+    uniform_over_actions,
+)
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import POAD, CheckpointError, ObservationError, UnsupportedEnvError
@@ -37,14 +45,6 @@ from poad_sb3.distributions.base import TokenPath
 from poad_sb3.errors import NoEffectWarning
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
-from poad_sb3.tabular import (
-    greedy_actions,
-    random_token_mdp,
-    solve_soft_tokens,
-    solve_tokens,
-    token_reference,
-    uniform_over_actions,
-)
 
 SALAD = "Overcooked-TomatoSalad-v0"
 SMALL = {"learning_starts": 10, "batch_size": 8, "exploration_steps": 30, "policy_kwargs": {"critic_arch": (16,)}}

@@ -6,11 +6,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from benchmarks.exact import evaluate_tokens, token_reference
 from benchmarks.performance.theory import keytoken_table
 from lang_envs.envs.keytoken.env import KeyTokenEnv
 from poad_sb3 import POAD
 from poad_sb3.distributions.base import TokenPath
-from poad_sb3.tabular import evaluate_tokens, token_reference
 
 
 @pytest.mark.parametrize("n_tokens", [1, 2, 7, 64])

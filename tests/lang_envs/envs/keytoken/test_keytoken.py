@@ -305,8 +305,8 @@ def test_a_frame_shows_how_it_ended() -> None:
 
 
 def test_its_table_has_the_values_of_the_closed_form() -> None:
+    from benchmarks.exact import solve_actions, solve_tokens
     from benchmarks.performance.theory import keytoken_table
-    from poad_sb3.tabular import solve_actions, solve_tokens
 
     table = keytoken_table(KeyTokenEnv(**LONG), gamma=0.9)
     left = np.repeat([3, 2, 1], 7)

@@ -257,7 +257,7 @@ def test_played_episodes_have_the_exact_scores(env: MultiKeyEnv) -> None:
 
 def trap_choices(env: LengthTrapEnv, actions: tuple[Any, ...], gamma_token: float) -> list[int]:
     """Greedy action of each state by a token backup, for decisions of both signs where the sign is drawn."""
-    from poad_sb3.tabular import TokenMDP, greedy_actions, solve_tokens
+    from benchmarks.exact import TokenMDP, greedy_actions, solve_tokens
 
     targets = {"both": (0, 1), "positive": (0,), "negative": (1,)}[env._fixed_sign]
     n_signs, n_states = len(targets), env.horizon * len(targets) + 1

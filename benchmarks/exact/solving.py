@@ -1,4 +1,4 @@
-"""Value iteration at the level of actions and of tokens; see `poad_sb3.tabular` for the notation."""
+"""Value iteration at the level of actions and of tokens; see `benchmarks.exact` for the notation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poad_sb3.tabular.problems import TokenMDP
+from benchmarks.exact.problems import TokenMDP
 
 Floats = NDArray[np.float64]
 _Fold = Callable[[Floats, tuple[int, ...]], Floats]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from poad_sb3.tabular.problems import TokenMDP
+from benchmarks.exact.problems import TokenMDP
 
 Floats = NDArray[np.float64]
 

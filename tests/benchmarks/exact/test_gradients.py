@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from exact_episodes import enumerate_episodes
 
-from poad_sb3.tabular import TokenMDP, evaluate_tokens, random_token_mdp
-from poad_sb3.tabular.gradients import (
+from benchmarks.exact import TokenMDP, evaluate_tokens, random_token_mdp
+from benchmarks.exact.gradients import (
     TimedMDP,
     ascend,
     policy_gradients,

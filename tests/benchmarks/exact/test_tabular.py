@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import properties
 
-from poad_sb3.tabular import (
+from benchmarks.exact import (
     TokenMDP,
     action_reference,
     evaluate_tokens,
@@ -426,7 +426,7 @@ def test_an_impossible_temperature_is_refused(beta: float) -> None:
 
 
 def test_values_that_never_settle_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poad_sb3.tabular.solving._MAX_SWEEPS", 50)
+    monkeypatch.setattr("benchmarks.exact.solving._MAX_SWEEPS", 50)
     endless = TokenMDP((("go",),), np.array([[True]]), np.array([[1.0]]), np.ones((1, 1, 1)), gamma=1.0)
     for solve in (solve_actions, lambda mdp: solve_tokens(mdp, 1.0)):
         with pytest.raises(ValueError, match=r"Expected values that settle within 50 sweeps.*Fix: gamma below 1"):

@@ -13,14 +13,14 @@ Notation: o is a state (observation), a an action, w a token, p a prefix of an a
 Numbers are arrays `[states]`, `[states, actions]` or `[states, nodes]`, a node being a prefix of `TokenMDP.trie`.
 """
 
-from poad_sb3.tabular.problems import TokenMDP, Trie, random_token_mdp
-from poad_sb3.tabular.references import (
+from benchmarks.exact.problems import TokenMDP, Trie, random_token_mdp
+from benchmarks.exact.references import (
     action_reference,
     token_reference,
     uniform_over_actions,
     uniform_over_children,
 )
-from poad_sb3.tabular.solving import (
+from benchmarks.exact.solving import (
     ActionSolution,
     TokenSolution,
     evaluate_tokens,

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from poad_sb3.credit.advantages import next_state_values, token_gae
-from poad_sb3.tabular import (
+from benchmarks.exact import (
     TokenMDP,
     action_reference,
     evaluate_tokens,
@@ -20,6 +19,7 @@ from poad_sb3.tabular import (
     solve_tokens,
     uniform_over_children,
 )
+from poad_sb3.credit.advantages import next_state_values, token_gae
 
 PAGE = Path(__file__).parents[3] / "docs/bad-step-by-step.md"
 GAMMA = 0.95

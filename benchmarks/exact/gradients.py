@@ -10,7 +10,7 @@ the probability of prefix p, and values of the policy, the gradients that "the p
     g_run    visits not discounted, values discounted: the target of the algorithms, as they drop gamma^t
     g_one    neither: the gradient of E[sum_t r_t], the target of trajectory-level methods
 
-All in float64; see `poad_sb3.tabular` for the notation.
+All in float64; see `benchmarks.exact` for the notation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poad_sb3.tabular.problems import TokenMDP
+from benchmarks.exact.problems import TokenMDP
 
 __all__ = [
     "PolicyGradients",
