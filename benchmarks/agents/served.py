@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +29,24 @@ _TOO_LONG = re.compile(r"context (?:length|size|window)", re.IGNORECASE)
 _ACCOUNT = re.compile(r"\b(basic|bearer)\s+\S+", re.IGNORECASE)
 _MOST_DECISIONS = 1_000
 """Maximum number of requests of an episode; more would reuse the seeds of the next episode."""
+_MOST_LETTERS = 1_000
+"""Maximum length of a server's message that is shown."""
+_REFUSALS = ("context_length_exceeded", "content_filter")
+"""Codes of an error that is about the prompt."""
+_INTERRUPTED = ("error", "abort", "insufficient_system_resource")
+"""Finish reasons of OpenRouter, vLLM and DeepSeek for an answer that the server broke off."""
+_BAD_GATEWAY = 502
+_SENT = "status_sent"
+"""Extension of a response: the status that the server sent, where `_unmask` has replaced it."""
 
 
 class ServedAgent(TextAgent):
     """A model behind a server, asked by the `openai` client for one chat completion for each action.
 
-    Failed requests (429, 5xx, timeouts, broken connections) are repeated by the client, with growing pauses or as the
-    server demands. A prompt that the server refuses for good, as too long or by a content filter, is answered
-    by an empty text. Agents share no state: for several episodes at once make an agent for each thread.
+    Failed requests (429, 5xx, timeouts, broken connections, answers of 200 that hold an error or no completion) are
+    repeated by the client, with growing pauses or as the server demands. A prompt that the server refuses for good, as
+    too long or by a content filter, is answered by an empty text. Agents share no state: for several episodes at once
+    make an agent for each thread.
 
     Args:
         model: Name of the model on the server.
@@ -72,7 +84,7 @@ class ServedAgent(TextAgent):
         price_out: float = 0.0,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
-        from openai import OpenAI
+        from openai import DefaultHttpxClient, OpenAI
 
         if not model:
             raise AgentError("Expected the name of a model; got none. Fix: openai:MODEL, as the server calls it.")
@@ -110,7 +122,11 @@ class ServedAgent(TextAgent):
         self._before = [{"role": "system", "content": system}] if system else []
         self._send_seed, self._prices = send_seed, (price_in, price_out)
         self._seed, self._n_asked, self._has_answered = 0, 0, False
-        self._client = OpenAI(api_key=key or _NO_KEY, base_url=base_url, timeout=timeout, max_retries=retries)
+        http_client = DefaultHttpxClient(event_hooks={"response": [_unmask]})
+        self._client = OpenAI(
+            api_key=key or _NO_KEY, base_url=base_url, timeout=timeout, max_retries=retries, http_client=http_client
+        )
+        weakref.finalize(self, http_client.close)  # the client closes only connections of its own making
 
     def begin(self, env: LangEnv[Any], seed: int) -> None:
         """See `Agent.begin`."""
@@ -133,46 +149,61 @@ class ServedAgent(TextAgent):
 
         try:
             answer: ChatCompletion = self._client.chat.completions.create(**body, extra_body=self._extra)
-        except (openai.OpenAIError, ValueError) as error:  # ValueError: JSON that is none
-            said = _ACCOUNT.sub(r"\1 ...", " ".join(without_secrets(str(error)).split()))
-            said = said if self._client.api_key == _NO_KEY else said.replace(self._client.api_key, "(the key)")
-            if isinstance(error, openai.BadRequestError) and self._is_of_prompt(error.code, said):
-                return Reply("", note=f"The server refused the prompt: {said[:300].rstrip('.')}.")  # and always will
+        except openai.OpenAIError as error:
+            response = error.response if isinstance(error, openai.APIStatusError) else None
+            failure = None if response is None else _error_of(_body_of(response.text))
+            if response is not None and _SENT in response.extensions and failure is None:
+                raise self._not_a_completion(response.text) from None
+            reason = self._without_key(str(error) if response is None else _reason(response, failure))
+            if isinstance(error, openai.BadRequestError) and self._is_of_prompt(error.code, reason):
+                return Reply("", note=f"The server refused the prompt: {reason.rstrip('.')}.")  # and always will
             cause = f" ({type(error.__cause__).__name__})" if error.__cause__ else ""  # of a broken connection
             raise AgentError(
                 f"Expected an answer of {self.settings['base_url'] or 'the server'} for {self.name}; "
-                f"got {type(error).__name__}{cause}: {said[:300].rstrip('.')}. "
+                f"got {type(error).__name__}{cause}: {reason.rstrip('.')}. "
                 "Fix: check model, base_url and key, or raise timeout and retries."
             ) from None  # the server's message may hold the key: keep it out of logs
         self._has_answered = True
         return self._read(answer)
 
-    def _is_of_prompt(self, code: str | None, said: str) -> bool:
+    def _without_key(self, message: str) -> str:
+        message = _ACCOUNT.sub(r"\1 ...", " ".join(without_secrets(message).split()))
+        key = self._client.api_key
+        return (message if key == _NO_KEY else message.replace(key, "(the key)"))[:_MOST_LETTERS]
+
+    def _not_a_completion(self, answer: str) -> AgentError:
+        return AgentError(
+            "Expected a chat completion with a choice whose content is a text; "
+            f"got {self._without_key(answer)[:200]!r}. "
+            "Fix: base_url of a server that speaks OpenAI's chat completions, with its /v1."
+        )
+
+    def _is_of_prompt(self, code: str | None, reason: str) -> bool:
         """Return whether a 400 is about the prompt of one action, not about the model or a setting.
 
         If the context is too short for the very first request, `max_tokens` is the likely cause.
         """
-        is_too_long = code == "context_length_exceeded" or _TOO_LONG.search(said) is not None
+        is_too_long = code == "context_length_exceeded" or _TOO_LONG.search(reason) is not None
         return code == "content_filter" or (is_too_long and self._has_answered)
 
     def _read(self, answer: ChatCompletion) -> Reply:
         try:
             choice = answer.choices[0]
-            said, ended = choice.message.content, choice.finish_reason
-            if not isinstance(said, str | None):  # the client does not look
-                raise TypeError(type(said).__name__)
-        except (AttributeError, IndexError, TypeError) as error:
-            raise AgentError(
-                f"Expected a chat completion with a choice whose content is a text; got {str(answer)[:200]!r}. "
-                "Fix: base_url of a server that speaks OpenAI's chat completions, with its /v1."
-            ) from error
-        text, notes = said or "", []
-        while found := _THOUGHT.match(text) or _THOUGHT_WITHOUT_BEGIN.match(text):
-            text = text[found.end() :]
-            notes.append(found[1].strip())
+            ended, is_filtered = choice.finish_reason, _is_filtered(choice.finish_reason)
+            content = None if is_filtered else choice.message.content
+            if not isinstance(content, str | None):  # the client does not look
+                raise TypeError(type(content).__name__)
+        except (AttributeError, IndexError, TypeError):
+            raise self._not_a_completion(str(answer)) from None
+        text, notes = content or "", []
+        while thought := _THOUGHT.match(text) or _THOUGHT_WITHOUT_BEGIN.match(text):
+            text = text[thought.end() :]
+            notes.append(thought[1].strip())
         if ended == "length":
             notes.append(f"The answer was cut at max_tokens{'' if text.strip() else ' before an action'}.")
-        elif said is None:  # a refusal, or a call of an unknown tool: no text
+        elif is_filtered:  # the words before it are not the model's action
+            notes.append("The server's content filter stopped the answer.")
+        elif content is None:  # a refusal, or a call of an unknown tool: no text
             notes.append("The model answered without a text.")
         usage = self._usage(answer)
         if usage is None:
@@ -193,6 +224,80 @@ class ServedAgent(TextAgent):
     def close(self) -> None:
         """See `Agent.close`."""
         self._client.close()
+
+
+# ---------------------------------------------------------------------- failures in answers of 200
+
+
+def _unmask(response: Any) -> None:
+    """Give an answer of 200 that holds a failure the status of that failure.
+
+    Gateways answer so when the provider behind them fails. With its true status the client repeats the request, or
+    raises the error, as it does for any other.
+    """
+    if response.is_success:
+        response.read()
+        status = _status_of(response.text)
+        if status is not None:
+            response.extensions[_SENT], response.status_code = response.status_code, status
+
+
+def _status_of(text: str) -> int | None:
+    """Return the status of the failure in an answer; None if it is a completion."""
+    body = _body_of(text)
+    choice, error = _choice_of(body), _error_of(body)
+    if error is not None:
+        fields = error if isinstance(error, Mapping) else {}
+        try:
+            status = int(fields.get("code", 0))
+        except (TypeError, ValueError, OverflowError):
+            status = 0
+        if 400 <= status < 600:
+            return status
+        is_refusal = fields.get("code") in _REFUSALS or fields.get("type") == "invalid_request_error"
+        return 400 if is_refusal or _TOO_LONG.search(str(error)) else _BAD_GATEWAY
+    ended, message = choice.get("finish_reason"), choice.get("message")
+    if _is_filtered(ended):
+        return None
+    if not isinstance(message, Mapping) or ended in _INTERRUPTED:
+        return _BAD_GATEWAY
+    has_begun = any(message.get(name) for name in ("content", "refusal", "tool_calls"))
+    return None if has_begun or ended is not None else _BAD_GATEWAY
+
+
+def _body_of(text: str) -> Mapping[str, Any]:
+    """Return the JSON object of an answer, also from a list of one as Google sends it; empty if it is none."""
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    body = body[0] if isinstance(body, list) and body else body
+    return body if isinstance(body, Mapping) else {}
+
+
+def _choice_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    return choice if isinstance(choice, Mapping) else {}
+
+
+def _error_of(body: Mapping[str, Any]) -> object:
+    """Return the error of an answer: of the whole, or of its choice where the provider failed in between."""
+    return body.get("error") or _choice_of(body).get("error") or (body if body.get("object") == "error" else None)
+
+
+def _reason(response: Any, error: object) -> str:
+    """Return status and message of a failed request; a gateway adds the words of the provider behind it."""
+    message: object = error
+    if isinstance(error, Mapping):
+        metadata = error.get("metadata")
+        words = (error.get("message"), metadata.get("raw") if isinstance(metadata, Mapping) else None)
+        message = ": ".join(str(part) for part in words if part) or dict(error)
+    return f"Error code: {response.status_code} - {message or response.text}"
+
+
+def _is_filtered(finish_reason: object) -> bool:
+    return str(finish_reason).startswith("content_filter")  # Google adds the kind of filter
 
 
 def _at_least(least: float, **numbers: float | None) -> None:

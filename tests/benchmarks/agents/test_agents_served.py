@@ -141,6 +141,77 @@ def test_more_failures_than_retries_are_an_error_without_the_key() -> None:
         assert len(server.requests) == 2
 
 
+def as_choice(**fields: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "message": {"role": "assistant", "content": "sta"}, **fields}]}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"choices": None, "error": {"code": 429, "message": "too fast"}},
+        {"choices": None, "error": {"code": "503", "message": "busy"}},
+        [{"error": {"code": 429, "message": "too fast"}}],
+        {"error": "overloaded"},
+        {"error": {"code": "server_error", "message": "overloaded"}, **as_choice(finish_reason="stop")},
+        {"object": "error", "code": 500, "message": "out of memory"},
+        {"choices": []},
+        as_choice(message=None),
+        as_choice(finish_reason="error"),
+        as_choice(finish_reason="stop", error={"code": 502, "message": "disconnected"}),
+        as_choice(finish_reason=None, message={"role": "assistant", "content": None}),
+        as_choice(finish_reason=None, message={"role": "assistant", "content": ""}),
+    ],
+)
+def test_repeats_an_answer_that_holds_a_failure(body: Any) -> None:
+    with ChatStandIn([Answer(200, json.dumps(body).encode(), AT_ONCE)] * 2) as server:
+        assert asked(server, retries=2) == Decision("stay", Usage(1, 10, 2))
+        assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("body", [b"<html>Hallo</html>", b'{"choices": [{"mess', b"", b"[" * 100_000])
+def test_repeats_an_answer_that_is_not_json(body: bytes) -> None:
+    with ChatStandIn([Answer(200, body, AT_ONCE)]) as server:
+        assert asked(server, retries=1).text == "stay"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        ({"metadata": {"raw": "of Acme"}, "x": "y" * 999, "message": "full", "code": 429}, "429 - full: of Acme"),
+        ("too many of you", "502 - too many of you"),
+        ({"message": "wrong key", "code": 401}, "401 - wrong key"),
+        ({"message": f"Bearer {SECRET} is old"}, r"502 - Bearer \.\.\. is old"),
+    ],
+)
+def test_shows_the_message_of_a_failure(error: Any, message: str) -> None:
+    body = json.dumps({"id": "x" * 400, "choices": None, "error": error}).encode()
+    with ChatStandIn([Answer(200, body, AT_ONCE)]) as server, pytest.raises(AgentError, match=message):
+        asked(server, retries=0)
+
+
+def test_shows_an_error_that_is_a_text() -> None:
+    answer = Answer(500, b'{"error": "out of memory"}', AT_ONCE)
+    with ChatStandIn([answer]) as server, pytest.raises(AgentError, match="500 - out of memory"):
+        asked(server, retries=0)
+
+
+def test_waits_as_the_answer_demands() -> None:
+    body = b'{"choices": null, "error": {"code": 429, "message": "too fast"}}'
+    with ChatStandIn([Answer(200, body, {"Retry-After": "121", "Content-Type": "application/json"})]) as server:
+        with pytest.raises(AgentError, match="too fast"):  # the client waits for two minutes at most
+            asked(server)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("ended", ["content_filter", "content_filter: SAFETY"])
+def test_a_filtered_answer_is_no_action(ended: str) -> None:
+    body = json.dumps(as_choice(finish_reason=ended)).encode()
+    with ChatStandIn([Answer(200, body, AT_ONCE)]) as server:
+        decision = asked(server, retries=0)
+    assert decision.text == ""
+    assert decision.note.startswith("The server's content filter stopped the answer.")
+
+
 def test_a_refusal_for_good_is_an_error_at_once() -> None:
     with ChatStandIn([Answer(401, b'{"error": {"message": "wrong key"}}', AT_ONCE)]) as server:
         with pytest.raises(AgentError, match=r"AuthenticationError.*wrong key"):
@@ -156,9 +227,10 @@ def test_a_refusal_for_good_is_an_error_at_once() -> None:
         (400, f"This model's maximum context length is 4096 tokens, Bearer {SECRET}"),
     ],
 )
-def test_a_prompt_that_is_refused_for_good_is_an_empty_action(code: str | int, message: str) -> None:
+@pytest.mark.parametrize("status", [400, 200])
+def test_a_prompt_that_is_refused_for_good_is_an_empty_action(code: str | int, message: str, status: int) -> None:
     body = json.dumps({"error": {"message": message, "code": code}}).encode()
-    with ChatStandIn([completion("stay"), Answer(400, body, AT_ONCE)]) as server:
+    with ChatStandIn([completion("stay"), Answer(status, body, AT_ONCE)]) as server:
         agent = make_agent("openai:a-model", base_url=server.url)
         assert decide(agent).text == "stay"
         decision = decide(agent)
@@ -198,7 +270,7 @@ def test_a_connection_that_breaks_is_made_again(server: ChatStandIn) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b'{"choices": [{"mess', "Expected an answer of .* got"),
+        (b'{"choices": [{"mess', "Expected a chat completion with a choice"),
         (b"{}", "Expected a chat completion with a choice"),
         (b'{"choices": []}', "Expected a chat completion with a choice"),
         (b'{"choices": [{"index": 0}]}', "Expected a chat completion with a choice"),
