@@ -276,7 +276,10 @@ def submit(
     """Add the results of agents to the leaderboard, the source of the site's page."""
     from benchmarks.reports.leaderboard import add
     from benchmarks.runner.results import load
+    from lang_envs.report import check
 
+    for path in files:
+        check(path)  # with the steps, if they are recorded: scores are not taken on trust
     for path in add(load(files), replace=replace, folder=into):
         _say(f"On the leaderboard: {path}")
 

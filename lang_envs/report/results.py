@@ -7,6 +7,7 @@ programs are read alike.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ _PER_TOKEN = ("log_probs", "values", "token_options", "alternatives", "entropies
 _PER_TOKEN_BY_NAME = ("advantages", "credits")
 _SAME = ("agent", "envs", "env_settings", "episodes", "seeds", "training")
 """Fields of the header that are equal in both files of a measurement; command and hardware may differ."""
+_TOLERANCE = 1e-6
+"""Difference from the number that follows from the steps: other programs may round."""
 
 
 class Results(NamedTuple):
@@ -60,21 +63,24 @@ def read_results(path: Path, *, with_steps: bool = True) -> Results:
         with_steps: Whether to read the steps too.
 
     Raises:
-        ReportError: If a line does not agree with the schemas, or lines are missing, doubled, reordered or of another
-            measurement. The message is a sentence with file, line and field.
+        ReportError: If a line does not agree with the schemas, an episode does not agree with its steps, or lines are
+            missing, doubled, reordered or of another measurement. The message is a sentence with file, line and field.
     """
     lines = _File(path)
     header = lines.header()
     if "content" in header.record:
         raise _refused("no content (a file of episodes)", shown(header.record["content"]), "content", header.place)
-    episodes = [{**line.record, "steps_list": None} for line in _in_order(header.record, lines.records("episode"))]
+    episode_lines = list(_in_order(header.record, lines.records("episode")))
+    for line in episode_lines:
+        line.record["steps_list"] = None
+    episodes = [line.record for line in episode_lines]
     if not with_steps or not steps_file(path).exists():
         return Results(header.record, episodes, None, lines.cut)
     steps = _File(steps_file(path))
     steps_header = steps.header()
     _require_steps(steps_header)
     _require_same(header.record, steps_header)
-    _join(header.record, episodes, steps)
+    _join(header.record, episode_lines, steps)
     return Results(header.record, episodes, steps_header.record, lines.cut + steps.cut)
 
 
@@ -191,6 +197,7 @@ def _in_order(header: Mapping[str, Any], lines: Iterator[_Line]) -> Iterator[_Li
         {one: place for place, one in enumerate(row)}
         for row in ([one["id"] for one in header["envs"]], header["seeds"])
     ]
+    discounts = {one["id"]: one["discount"] for one in header["envs"]}
     is_training = header.get("training", False)
     before: tuple[int, ...] = ()
     seen = set()
@@ -203,6 +210,9 @@ def _in_order(header: Mapping[str, Any], lines: Iterator[_Line]) -> Iterator[_Li
         for name, known in zip(("env", "seed"), ranks, strict=True):
             if record[name] not in known:
                 raise _refused("a value of the header", shown(record[name]), name, line.place)
+        if record["discount"] != discounts[record["env"]]:
+            expected = f"{shown(discounts[record['env']])} as in line 1"
+            raise _refused(expected, shown(record["discount"]), "discount", line.place)
         if record["episode"] >= header["episodes"]:
             raise _refused(f"an integer below {header['episodes']}", shown(record["episode"]), "episode", line.place)
         if is_training and "training_steps" not in record:
@@ -290,7 +300,7 @@ def _check_lengths(line: _Line) -> None:
             raise _refused(f"as many entries as in {by}", str(len(values)), name, line.place)
 
 
-def _join(header: Mapping[str, Any], episodes: Sequence[dict[str, Any]], file: _File) -> None:
+def _join(header: Mapping[str, Any], episodes: Sequence[_Line], file: _File) -> None:
     """Give each episode its steps. An episode has all of them or none; both files have the same order."""
     rest, waiting = iter(episodes), None
     for steps in _by_episode(file):
@@ -299,16 +309,17 @@ def _join(header: Mapping[str, Any], episodes: Sequence[dict[str, Any]], file: _
             raise ReportError(
                 f"Expected steps of an episode of the other file; {waiting.place} has {_named(waiting.record)}."
             )
-        episode = next((one for one in rest if _belongs(first.record, one)), None)
-        if episode is None:
+        line = next((one for one in rest if _belongs(first.record, one.record)), None)
+        if line is None:
             is_training = header.get("training", False) and "training_steps" not in first.record
-            if not is_training and any(_belongs(first.record, one) for one in episodes):
+            if not is_training and any(_belongs(first.record, one.record) for one in episodes):
                 raise ReportError(
                     "Expected the steps of every episode once and in order; "
                     f"{first.place} has {_named(first.record)} again."
                 )
             waiting = first
             continue
+        episode = line.record
         if len(steps) != episode["steps"]:
             raise ReportError(
                 f"Expected {episode['steps']} steps of {_named(episode)}; "
@@ -319,9 +330,43 @@ def _join(header: Mapping[str, Any], episodes: Sequence[dict[str, Any]], file: _
                 raise _refused(
                     f"{shown(episode[name])} as in the line of the episode", shown(last.record[name]), name, last.place
                 )
-        episode["steps_list"] = [line.record for line in steps]
+        records = [step.record for step in steps]
+        _require_recomputed(line, records)
+        episode["steps_list"] = records
     if waiting is not None and waiting.record["env"] not in (one["id"] for one in header["envs"]):
         raise _refused("a value of the header", shown(waiting.record["env"]), "env", waiting.place)
+
+
+def _require_recomputed(line: _Line, steps: Sequence[Mapping[str, Any]]) -> None:
+    for name, value in _totals(line.record["discount"], steps).items():
+        if name in line.record and not _agree(value, written := line.record[name]):
+            raise _refused(f"{shown(value)} as the steps give it", shown(written), name, line.place)
+
+
+def _totals(discount: float, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the fields of an episode that follow from its steps."""
+    discounted, moves = 0.0, 0
+    for step in steps:
+        discounted += discount**moves * step["reward"]
+        moves += step["moves"]
+    totals = {
+        "return": sum(step["reward"] for step in steps),
+        "discounted_return": discounted,
+        "success": bool(steps[-1]["success"]),
+        "moves": moves,
+        "invalid_actions": sum(step["invalid"] for step in steps),
+    }
+    if all(step.get("status") for step in steps):
+        totals["ran_share"] = sum(step["status"] == "ok" for step in steps) / len(steps)
+        scores = [step["score"] for step in steps if step.get("score") is not None]
+        totals["best_score"] = max(scores, default=None)
+    return totals
+
+
+def _agree(value: Any, written: Any) -> bool:
+    if type(value) in (int, float) and type(written) in (int, float):
+        return math.isclose(value, written, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    return bool(written) == value if type(value) is bool else bool(written == value)
 
 
 def _belongs(step: Mapping[str, Any], episode: Mapping[str, Any]) -> bool:

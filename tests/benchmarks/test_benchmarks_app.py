@@ -114,6 +114,16 @@ def test_what_cannot_be_done_is_said_in_one_line(arguments: tuple[str, ...], tol
     assert result.stderr.count("\n") == 1
 
 
+def test_rejects_a_submission_that_disagrees_with_its_steps(tmp_path: Path) -> None:
+    path = tmp_path / "random.jsonl"
+    _call("run", "--agent", "random", *SMALL, "--steps", "--out", str(path))
+    path.write_text(re.sub(r'"return":[^,]*', '"return":999', path.read_text(), count=1))
+    result = _call("submit", str(path))
+    assert result.exit_code == 1
+    assert re.search(r"Expected \S+ as the steps give it in return of line 2 of .*; got 999", result.stderr)
+    assert not Path("board").exists()
+
+
 def test_what_the_leaderboard_will_not_take_is_refused_before_it_is_played() -> None:
     result = _call("run", "--agent", "random", *SMALL, "--env-set", "max_steps=3", "--leaderboard")
     assert result.exit_code == 1

@@ -50,11 +50,11 @@ def test_a_tokenizer_that_a_file_names_is_not_loaded(path: Path) -> None:
 
 
 def test_a_changed_reward_is_reported(path: Path) -> None:
-    steps = path.with_suffix(".steps.jsonl")
-    lines = steps.read_text(encoding="utf-8").splitlines(keepends=True)
-    record = json.loads(lines[1])
-    lines[1] = json.dumps({**record, "reward": record["reward"] + 1}) + "\n"
-    steps.write_text("".join(lines), encoding="utf-8")
+    for file, names in ((path, ("return", "discounted_return")), (path.with_suffix(".steps.jsonl"), ("reward",))):
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        record = json.loads(lines[1])
+        lines[1] = json.dumps({**record, **{name: record[name] + 1 for name in names}}) + "\n"
+        file.write_text("".join(lines), encoding="utf-8")
     assert "not as recorded: step 1: reward" in _replay(path, _place(path), code=1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -339,6 +340,41 @@ def test_the_end_of_the_steps_is_that_of_the_episode(files: tuple[Path, Path], n
     edit(files[1], 1 + episode["steps"], **{name: not episode[name]})
     with pytest.raises(ReportError, match=f"as in the line of the episode in {name} of line"):
         read_results(files[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("return", lambda value: 999),
+        ("discounted_return", lambda value: value - 0.01),
+        ("success", lambda value: not value),
+        ("moves", lambda value: value + 1),
+        ("invalid_actions", lambda value: value + 1),
+        ("discount", lambda value: 0.5),
+        ("ran_share", lambda value: 0.0),
+        ("best_score", lambda value: None),
+    ],
+)
+def test_rejects_an_episode_that_disagrees_with_its_steps(
+    tmp_path: Path, name: str, change: Callable[[Any], Any]
+) -> None:
+    path = report_data.code(tmp_path / "code.jsonl", n_episodes=2, n_tokens=2)
+    value = records(path)[1][name]
+    wrong = change(value)
+    edit(path, 2, **{name: wrong})
+    pattern = rf"Expected (.*) as .* in {name} of line 2 of .*code\.jsonl; got {json.dumps(wrong)}\."
+    with pytest.raises(ReportError) as caught:
+        read_results(path)
+    message = re.fullmatch(pattern, str(caught.value))
+    assert message is not None
+    assert json.loads(message[1]) == pytest.approx(value)
+
+
+def test_reads_rounded_numbers_and_a_success_that_is_unknown(files: tuple[Path, Path]) -> None:
+    episode = records(files[0])[1]
+    success = episode["success"] or None
+    edit(files[0], 2, discounted_return=episode["discounted_return"] + 4e-7, success=success)
+    assert read_results(files[0]).episodes[0]["success"] is success
 
 
 @pytest.mark.parametrize(
