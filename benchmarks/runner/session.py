@@ -57,7 +57,8 @@ def measure(
 
     The file holds a header and a line for each episode. It is at all times the beginning of the file that an
     uninterrupted session writes, so that resuming means playing the rest. Steps reach the disk before the line of
-    their episode; those of an episode without a line are dropped.
+    their episode; those of an episode without a line are dropped, and so are episodes from the first one on whose steps
+    a crash has lost.
 
     Args:
         plan: The plan of the measurement.
@@ -87,11 +88,12 @@ def measure(
         header = header_of(plan, identities)
         player.agent_name = header["agent"]["name"]
         jobs = plan.jobs()
-        recorded = _take_up(episodes, header, jobs)
+        recorded, ends = _take_up(episodes, header, jobs)
         found, steps = len(recorded), None
         if plan.steps:
             steps = stack.enter_context(LineFile(steps_file(path)))
-            _take_up_steps(steps, _steps_header(header), recorded)
+            found = _take_up_steps(steps, _steps_header(header), recorded)
+        episodes.cut(ends[found])
         times = stack.enter_context(LineFile(times_file(path)))
         _begin_times(times, found)
         for number, played in enumerate(play_all(player, jobs[found:], n_workers, workers, ray), start=found + 1):
@@ -103,14 +105,15 @@ def measure(
     return Done(path, found, len(jobs) - found, time.perf_counter() - started)
 
 
-def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """Return the episodes in a file, and truncate it after them.
+def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return the episodes in a file, and the ends of the header and of each of them in bytes.
 
     Raises:
         ResultFileError: If the episodes are not the first of these jobs, or belong to another measurement.
     """
     end, lines = _head(file, header)
     found: list[dict[str, Any]] = []
+    ends = [end]
     for line in lines:
         if len(found) == len(jobs) or key_of(line.record) != jobs[len(found)]:
             raise ResultFileError(
@@ -118,35 +121,38 @@ def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> 
                 f"of {file.path}; got {str(line.record)[:80]}. Fix: restore the file, or begin another with --out."
             )
         found.append(line.record)
-        end = line.end
-    file.cut(end)
-    return found
+        ends.append(line.end)
+    return found, ends
 
 
-def _take_up_steps(file: LineFile, header: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> None:
-    """Truncate a file of steps after those of these episodes.
+def _take_up_steps(file: LineFile, header: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many of these episodes have all their steps in a file, and truncate it after those.
 
     Raises:
-        ResultFileError: If some of the steps are missing, or belong to another measurement.
+        ResultFileError: If other steps stand where an episode's should be, or belong to another measurement.
     """
     end, lines = _head(file, header, again=not episodes)
+    n_whole = 0
     for episode in episodes:
-        for _ in range(episode["steps"]):
-            line = next(lines, None)
-            if line is None or key_of(line.record) != key_of(episode):
-                raise ResultFileError(
-                    f"Expected the steps of {key_of(episode)} in {file.path}; they are not there. "
-                    "Fix: restore the file, or begin again with another --out."
-                )
-            end = line.end
+        steps = list(itertools.islice(lines, episode["steps"]))
+        if any(key_of(step.record) != key_of(episode) for step in steps):
+            raise ResultFileError(
+                f"Expected the steps of {key_of(episode)} in {file.path}; got those of another episode. "
+                "Fix: restore the file, or begin again with another --out."
+            )
+        if len(steps) < episode["steps"]:
+            break
+        end, n_whole = steps[-1].end, n_whole + 1
     file.cut(end)
+    return n_whole
 
 
 def _head(file: LineFile, header: Mapping[str, Any], *, again: bool = False) -> tuple[int, Iterator[Line]]:
     """Return the end of a file's header, and the lines after it; write this header if no episode depends on another."""
     first, more = (*itertools.islice(file.lines(), 2), None, None)[:2]
-    if first is None:
-        is_ours = encode(header).startswith(file.path.read_bytes())
+    if first is None:  # a header that was cut; the rest of it may differ, such as the command
+        start, beginning = file.path.read_bytes(), encode({"format": header["format"]}).removesuffix(b"}\n")
+        is_ours = start[: len(beginning)] == beginning[: len(start)]
     else:
         is_ours = all(first.record.get(name) == header.get(name) for name in ("format", "content", "training"))
         is_ours = is_ours and isinstance(first.record.get("agent"), Mapping)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
@@ -290,6 +292,10 @@ class EpisodeRecordingCallback(BaseCallback):
         header_before, *lines = [*_records(self.path)] or [{}]
         is_ours = steps_taken > 0 and header_before.get("training") is True
         lines = [line for line in lines if is_ours and line["training_steps"] <= steps_taken]
+        # A crash may have lost the end of the steps: evaluations from there on are dropped, and the last played again.
+        n_steps = Counter((line.get("training_steps"), line.get("episode")) for line in _records(self.steps_path))
+        cut = [at for line in lines if line["steps"] != n_steps[at := line["training_steps"], line["episode"]]]
+        lines = [line for line in lines if line["training_steps"] < min(cut, default=math.inf)]
         if lines:
             header = {**header_before, "episodes": max(self.n_episodes, header_before["episodes"])}
             self._recorded_at = max(line["training_steps"] for line in lines)

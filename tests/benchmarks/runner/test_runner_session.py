@@ -327,10 +327,38 @@ def test_what_did_not_begin_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_steps_that_are_missing_are_told(undisturbed: Path) -> None:
-    data = steps_file(undisturbed).read_bytes()
-    steps_file(undisturbed).write_bytes(data[: len(data) // 2])
-    with pytest.raises(ResultFileError, match=r"steps of KeyToken-v0, seed \d, episode \d"):
+@pytest.mark.parametrize("share", [None, 0.0, 0.05, 0.3, 0.5, 0.9, 0.999])
+def test_plays_episodes_again_whose_steps_are_lost(share: float | None, undisturbed: Path) -> None:
+    steps = steps_file(undisturbed)
+    whole, whole_steps = undisturbed.read_bytes(), steps.read_bytes()
+    steps.unlink()
+    if share is not None:
+        steps.write_bytes(whole_steps[: int(share * len(whole_steps))])
+    n_lines = [one["steps"] for one in _records(undisturbed)[1:]]
+    n_kept = max(steps.read_bytes().count(b"\n") - 1, 0) if steps.exists() else 0
+    done = measure(_plan(), undisturbed)
+    assert done.found == sum(sum(n_lines[: n + 1]) <= n_kept for n in range(6))
+    assert undisturbed.read_bytes() == whole
+    assert steps.read_bytes() == whole_steps
+
+
+@pytest.mark.parametrize("file", [Path, steps_file])
+def test_begins_again_after_a_header_that_was_cut(
+    file: Any, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another command: the rest of the header need not be that of the first session."""
+    header = file(undisturbed).read_bytes().split(b"\n")[0]
+    described = plan_module.describe_machine()
+    monkeypatch.setattr(plan_module, "describe_machine", lambda: {**described, "command": "by hand", "cpu": "abacus"})
+    for end in (7, 60, header.index(b'"cpu"') + 9, len(header)):
+        file(undisturbed).write_bytes(header[:end])
+        assert measure(_plan(), undisturbed).played == 6
+
+
+def test_rejects_steps_of_another_episode_in_between(undisturbed: Path) -> None:
+    lines = steps_file(undisturbed).read_bytes().splitlines(keepends=True)
+    steps_file(undisturbed).write_bytes(b"".join([*lines[:2], *lines[-2:]]))
+    with pytest.raises(ResultFileError, match=r"steps of KeyToken-v0, seed \d, episode \d .*; got those of another"):
         measure(_plan(), undisturbed)
 
 

@@ -18,6 +18,7 @@ from toy import LampEnv, everything, make_agent, make_method, randomise
 
 from lang_envs import LangEnvsError
 from lang_envs.core import Outcome
+from lang_envs.report import read_results
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import BADQ, POAD
 from poad_sb3.common.callbacks import EpisodeRecordingCallback, LatestCheckpointCallback
@@ -117,6 +118,20 @@ def test_a_resumed_training_gives_the_same_files(tmp_path: Path) -> None:
     assert straight == stopped
     taken = [line["training_steps"] for line in recorded(folder)[0]]
     assert taken == [n for n in range(0, 97, 16) for _ in range(4)]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.6, 0.98])
+def test_drops_episodes_whose_steps_are_lost(tmp_path: Path, share: float) -> None:
+    make_agent(n_epochs=1).learn(
+        2 * 16, [LatestCheckpointCallback(tmp_path / "a.zip", 16), EpisodeRecordingCallback(tmp_path, LAMP, **ALWAYS)]
+    )
+    steps = tmp_path / "episodes.steps.jsonl"
+    steps.write_bytes(steps.read_bytes()[: int(share * steps.stat().st_size)])
+    model = POAD.load(tmp_path / "a.zip", LampEnv())
+    model.learn(16, EpisodeRecordingCallback(tmp_path, LAMP, **ALWAYS), reset_num_timesteps=False)
+    episodes = read_results(tmp_path / "episodes.jsonl").episodes
+    assert {episode["training_steps"] for episode in episodes} >= {32, 48}
+    assert all(episode["steps_list"] for episode in episodes)
 
 
 def test_the_last_evaluation_follows_an_update_that_was_due(tmp_path: Path) -> None:
