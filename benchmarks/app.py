@@ -23,7 +23,7 @@ from benchmarks.runner.plan import Plan
 from benchmarks.runner.players import Workers
 from benchmarks.studies.app import run_study, study_names
 from benchmarks.studies.reproduce import reproduce
-from lang_envs.cli.common import console, language_env, parse_settings, require_parts, resolve
+from lang_envs.cli.common import console, echo, language_env, parse_settings, require_parts, resolve
 from lang_envs.errors import LangEnvsError
 from poad_sb3.errors import PoadError
 
@@ -41,7 +41,7 @@ app = typer.Typer(
 
 def fail(message: str, code: int = REFUSED) -> NoReturn:
     """Print one line on stderr, and exit."""
-    typer.echo(f"benchmarks: {' '.join(message.split())}", err=True)
+    echo(f"benchmarks: {' '.join(message.split())}", err=True)
     raise typer.Exit(code)
 
 
@@ -51,7 +51,7 @@ def _one_line_errors() -> Iterator[None]:
         yield
     except FailedError as error:
         if error.trace:
-            typer.echo(error.trace, err=True)
+            echo(error.trace, err=True)
         fail(str(error), STOPPED)
     except (BenchmarkError, LangEnvsError, PoadError, OSError) as error:
         fail(str(error))

@@ -16,11 +16,12 @@ from transformers import AutoTokenizer
 from benchmarks.performance.multikey_learning import HEAD, learning_rows
 from benchmarks.reports.labels import labels_remark
 from benchmarks.reports.leaderboard import entries
-from benchmarks.reports.report import markdown_text, shown
+from benchmarks.reports.report import shown
 from benchmarks.runner.episodes import FAMILY_FIELDS
 from benchmarks.runner.results import METRICS
 from lang_envs.envs.virtualhome.env import VirtualHomeEnv
 from lang_envs.report.statistics import estimate, mean
+from lang_envs.text import markdown_code, markdown_text
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.pocket.corpus import Example
 from poad_sb3.pocket.train import encode_action
@@ -84,7 +85,7 @@ def leaderboard_tasks(family: str) -> str:
     head = ("task", "agent", "episodes x seeds", *(METRICS[name].title for name in names))
     ids = {env_id for env_id, *_ in played}
     of_entries = [task for entry in entries() for env_id, task in entry["tasks"].items() if env_id in ids]
-    commands = dict.fromkeys(code(task["command"].partition(" --env ")[0]) for task in of_entries)
+    commands = dict.fromkeys(markdown_code(task["command"].partition(" --env ")[0]) for task in of_entries)
     footnotes = "".join(f"\n\n{mark} {remark}" for remark, mark in marks.items())
     return f"{table(head, rows)}{footnotes}\n\nCommands begin with {', '.join(commands)}; whole in the files."
 

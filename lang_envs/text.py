@@ -1,16 +1,26 @@
-"""Text for messages: suggestions for misspelt names, escapes for untrusted text."""
+"""Text for messages: suggestions for misspelt names, escapes for untrusted text, one for each target."""
 
 from __future__ import annotations
 
 import difflib
+import html
+import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
-__all__ = ["MAX_NAME", "listed", "nearest", "printable", "shown"]
+__all__ = ["MAX_NAME", "listed", "markdown_code", "markdown_text", "nearest", "printable", "shown", "terminal_text"]
 
 MAX_NAME = 60
 """Maximum number of characters of a foreign name in a prompt or a message."""
 _MAX_LISTED = 20
 _MAX_KNOWN = 40
+_MARKUP = re.compile(
+    r"[\\`*\[\]{}|~$]"  # anywhere
+    r"|(?<!\w)_|_(?!\w)"  # inside a word it is no emphasis
+    r"|^[#+\-=!?]|^\d+[.)]"  # only at the beginning
+    r"|:(?=//)|(?<=www)\.",  # addresses, which become links by themselves
+    re.IGNORECASE,
+)
 
 
 def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) -> str:
@@ -32,7 +42,31 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) ->
 
 def printable(line: str) -> str:
     """Escape characters that could end a line, hide it or move a terminal's cursor."""
-    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode("ascii") for c in line)
+    return line if line.isprintable() else "".join(map(_printable, line))
+
+
+def _printable(letter: str) -> str:
+    if letter.isprintable() or letter == "\t" or unicodedata.category(letter) == "Zs":
+        return letter
+    return letter.encode("unicode_escape").decode("ascii")
+
+
+def terminal_text(text: str) -> str:
+    """Escape a text for a terminal; its lines stay lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def markdown_text(text: str) -> str:
+    """Escape a text for Markdown, as one line: no markup, HTML, formula or link."""
+    line = html.escape(printable(" ".join(text.split())), quote=False)
+    return _MARKUP.sub(lambda match: f"{match[0][:-1]}&#{ord(match[0][-1])};", line)
+
+
+def markdown_code(text: str) -> str:
+    """Return a text as code of Markdown, in one line."""
+    line = printable(" ".join(text.split()))
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    return f"{fence}{line}{fence}" if len(fence) == 1 else f"{fence} {line} {fence}"
 
 
 def shown(name: object) -> str:

@@ -27,6 +27,7 @@ from benchmarks.runner.files import write_json
 from benchmarks.runner.machine import describe_machine
 from lang_envs.errors import MissingExtraError, install_command
 from lang_envs.files import write_bytes
+from lang_envs.text import markdown_code, markdown_text
 
 TASKS = ("arc_challenge", "hellaswag", "piqa", "mmlu")
 """Tasks of the POAD paper, as the harness names them."""
@@ -277,7 +278,14 @@ _HEAD = ("task", "metric", "questions", "before", "after", "difference")
 
 def _rows(found: Sequence[Change]) -> list[tuple[str, ...]]:
     return [
-        (one.task, one.metric, str(one.n), _shown(one.before), _shown(one.after), _shown(one.difference, signed=True))
+        (
+            markdown_text(one.task),
+            markdown_text(one.metric),
+            str(one.n),
+            _shown(one.before),
+            _shown(one.after),
+            _shown(one.difference, signed=True),
+        )
         for one in found
     ]
 
@@ -285,15 +293,16 @@ def _rows(found: Sequence[Change]) -> list[tuple[str, ...]]:
 def markdown(found: Sequence[Change], content: Mapping[str, Any]) -> str:
     """Return the report as text."""
     about, settings = content["trained"], content["settings"]
-    unpaired = ", ".join(dict.fromkeys(one.task for one in found if not one.paired))
+    unpaired = ", ".join(dict.fromkeys(markdown_text(one.task) for one in found if not one.paired))
     rest = "" if settings["limit"] is None else f" Only the first {settings['limit']} questions of each task."
     rest += f" Not paired, hence too large: {unpaired}." if unpaired else ""
     return (
         "# Language ability before and after training\n\n"
-        f"`{about['base']}` before, and after {about['num_timesteps']} environment steps of {about['algorithm']} "
-        f"(`{about['checkpoint']}`).\n\n{markdown_table(_HEAD, _rows(found))}\n\n"
+        f"{markdown_code(str(about['base']))} before, and after {about['num_timesteps']} environment steps "
+        f"of {about['algorithm']} ({markdown_code(str(about['checkpoint']))}).\n\n"
+        f"{markdown_table(_HEAD, _rows(found))}\n\n"
         f"± is one standard error; that of the difference is over paired answers.{rest} lm-eval {content['lm_eval']}, "
-        f"{content['seconds']} s, `{content['command']}`.\n"
+        f"{content['seconds']} s, {markdown_code(content['command'])}.\n"
     )
 
 

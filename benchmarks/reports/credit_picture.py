@@ -10,6 +10,7 @@ from matplotlib.font_manager import findfont
 from PIL import Image, ImageDraw, ImageFont
 
 from benchmarks.reports.rollouts import Rollout, RolloutStep
+from lang_envs.text import printable
 
 MOST_STEPS = 30
 """Maximum number of actions drawn; of longer episodes the last ones, closest to the reward."""
@@ -35,7 +36,7 @@ Color = tuple[int, int, int]
 def visible(token: str) -> str:
     """Return a token with its spaces and line ends as visible signs, cut if it is too long."""
     shown = token if len(token) <= _LONGEST else f"{token[: _LONGEST - 1]}\u2026"
-    return shown.translate(_VISIBLE)
+    return printable(shown.translate(_VISIBLE))
 
 
 def shade(advantage: float, scale: float) -> Color:
@@ -132,7 +133,7 @@ class _Pen:
     def text(self, x: float, y: float, text: str, size: int = _TEXT, color: Color = _INK, bold: bool = False) -> None:
         name = "DejaVu Sans" if size != _TEXT else "DejaVu Sans Mono"
         font = _font(size, f"{name}:bold" if bold else name)
-        self._draw.text((x * _SCALE, y * _SCALE), text, color, font)
+        self._draw.text((x * _SCALE, y * _SCALE), printable(text), color, font)
 
     def box(self, x: float, y: float, width: float, height: float, color: Color) -> None:
         corners = (x * _SCALE, y * _SCALE, (x + width) * _SCALE, (y + height) * _SCALE)

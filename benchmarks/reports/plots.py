@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.runner.results import METRICS, Cell, references_of
 from lang_envs.report.statistics import Curve, Estimate, estimate, mean
+from lang_envs.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,16 +55,16 @@ def plot_scores(cells: Sequence[Cell]) -> Figure:
     panels = figure.subplots(1, len(_METRICS), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, _METRICS, strict=True):
         _score_panel(axes, name, cells, tasks, agents)
-    panels[0].set_yticks(range(len(tasks)), [_plain(task.replace("-v0", "")) for task in tasks])
+    panels[0].set_yticks(range(len(tasks)), [plain_label(task.replace("-v0", "")) for task in tasks])
     panels[0].set_ylim(len(tasks) - 0.5, -0.5)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=min(len(agents) + 1, 5))
     return figure
 
 
-def _plain(name: str, most: int = 60) -> str:
+def plain_label(name: str, most: int = 60) -> str:
     """Escape a name for Matplotlib: it reads formulas between dollars, and hides names that begin with "_"."""
-    short = " ".join(name.split())
+    short = printable(" ".join(name.split()))
     short = short if len(short) <= most else f"{short[: most - 1]}\u2026"
     return ("\u200b" if short.startswith("_") else "") + short.replace("$", r"\$")
 
@@ -76,7 +77,7 @@ def _score_panel(axes: Axes, name: str, cells: Sequence[Cell], tasks: Sequence[s
         found = [estimate([cell.scores(name)], mean) for cell in own]
         offset = (number - (len(agents) - 1) / 2) * min(0.2, 0.7 / len(agents))
         rows = [tasks.index(cell.task) + offset for cell in own]
-        _mark_estimates(axes, found, rows, factor, number, _plain(agent))
+        _mark_estimates(axes, found, rows, factor, number, plain_label(agent))
     if name == "discounted_return":
         _mark_references(axes, tasks)
     axes.set_xlabel(f"{metric.title}{', %' if metric.is_rate else ''}")
@@ -119,7 +120,7 @@ def plot_improvements(pairs: Mapping[str, Estimate]) -> Figure:
     axes = figure.subplots()
     _mark_estimates(axes, list(pairs.values()), range(len(pairs)), 1.0, 0, None)
     axes.axvline(0.5, color="0.4", linestyle="--", linewidth=1)
-    axes.set_yticks(range(len(pairs)), list(map(_plain, pairs)))
+    axes.set_yticks(range(len(pairs)), list(map(plain_label, pairs)))
     axes.set(
         xlim=(-0.03, 1.03),
         ylim=(len(pairs) - 0.5, -0.5),
@@ -175,11 +176,11 @@ def draw_curves(
     for name, curve in curves.items():
         again, number = divmod(places[name], len(PALETTE))
         color, n_seeds = PALETTE[number], len(curve.by_seed)
-        label = f"{name} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
+        label = f"{plain_label(name)} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
         axes.plot(curve.steps, curve.values, "--" if again else "-", color=color, linewidth=2, label=label)
         if not again:
             axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
         for row in curve.by_seed if n_seeds > 1 and len(curves) <= _WITH_SEEDS else ():
             axes.plot(curve.steps, row, color=color, linewidth=0.6, alpha=0.45)
     for (name, level), line in zip((references or {}).items(), ("--", ":", "-."), strict=False):
-        axes.axhline(level, color="0.35", linestyle=line, linewidth=1.2, label=f"{name} ({level:.2f})")
+        axes.axhline(level, color="0.35", linestyle=line, linewidth=1.2, label=f"{plain_label(name)} ({level:.2f})")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ from lang_envs.report import Metric
 from lang_envs.report.page import printed
 from lang_envs.report.results import steps_file
 from lang_envs.report.statistics import LEVEL, RESAMPLES, Estimate, estimate, interquartile_mean, mean
+from lang_envs.text import markdown_code, markdown_text
 
 MAIN = ("return", "success", "steps", "invalid_rate")
 _IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
@@ -176,17 +175,6 @@ def invalid_remark(cells: Sequence[Cell], path: Path) -> str:
 # ---------------------------------------------------------------------- Markdown
 
 
-def markdown_text(text: str) -> str:
-    """Return a name that others have given, as text of one line: no markup, no HTML, no link."""
-    return re.sub(r"([\\`*\[\]])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
-
-
-def _code(text: str) -> str:
-    line = " ".join(text.split())
-    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
-    return f"{fence}{line}{fence}" if len(fence) == 1 else f"{fence} {line} {fence}"
-
-
 def markdown_tables(cells: Sequence[Cell]) -> str:
     """Write a section for every task, then the agents over all tasks, and in pairs."""
     returns = METRICS["discounted_return"]
@@ -302,7 +290,8 @@ def _rollout_of(files: Sequence[Path], wanted: str | None) -> Rollout | None:
 
 def _machine(header: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in header["versions"].items())
-    return f"On {header['cpu']}, {header['cores']} cores; Python {header['python']}, {versions}."
+    text = f"On {header['cpu']}, {header['cores']} cores; Python {header['python']}, {versions}."
+    return markdown_text(text)
 
 
 def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence[str]) -> str:
@@ -317,13 +306,15 @@ def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence
     if rollout is not None:
         parts.append(f"Token credit of {markdown_text(rollout.title)}; all episodes: [report.html](report.html).")
     headers = [cell.header for cell in cells]
-    made = dict.fromkeys(_code(header["command"]) for header in headers if "command" in header)
+    made = dict.fromkeys(markdown_code(header["command"]) for header in headers if "command" in header)
     parts += ["## How it was measured", "\n".join(f"* {command}" for command in made) or "Not recorded."]
     machine = ("cpu", "cores", "python", "versions")
     recorded = [header for header in headers if all(name in header for name in machine)]  # other programs need not
     parts += dict.fromkeys(map(_machine, recorded))
     missing = [cell for cell in cells if not cell.is_complete]
     if missing:
-        names = "; ".join(f"{markdown_text(cell.agent)} on {cell.task} ({_counted(cell)})" for cell in missing)
+        names = "; ".join(
+            f"{markdown_text(cell.agent)} on {markdown_text(cell.task)} ({_counted(cell)})" for cell in missing
+        )
         parts.insert(1, f"**Not complete:** {names}.")
     return "\n\n".join(parts) + "\n"

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from lang_envs.cli.common import console
@@ -24,7 +23,7 @@ def show_table(
         table.add_column(name, justify="right" if number else "left", no_wrap=not number)
     for row in rows:
         table.add_row(*map(_cell, row))
-    (Console(width=width) if width else console()).print(table)
+    console(width or None).print(table)
 
 
 def show_records(title: str, records: Mapping[str, Mapping[str, Any]], columns: Sequence[str], width: int = 0) -> None:

@@ -134,7 +134,12 @@ def _work(study: AnyStudy, options: Options, pieces: Pieces, workers: int, budge
     def listed() -> list[Job]:
         return list(study.jobs(options, pieces))
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console()) as progress:
         task = progress.add_task(study.name, total=None)
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lang_envs.agents import Agent, oracle_agent, random_agent
-from lang_envs.cli.common import arguments, console, counted, fail, language_env, require_parts, resolve, signed
+from lang_envs.cli.common import arguments, console, counted, echo, fail, language_env, require_parts, resolve, signed
 from lang_envs.cli.data import data_app
 from lang_envs.cli.describe import show_description
 from lang_envs.cli.play import play_episode
@@ -101,7 +101,7 @@ def check(env_id: EnvId, settings: Settings = None) -> None:
     name = resolve(env_id)
     kwargs = arguments(settings or ())
     require_parts(name, kwargs)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     # auto_refresh would run a thread, and some checks fork
     with (
         Progress(*columns, console=console(), transient=True, auto_refresh=False) as progress,
@@ -138,10 +138,10 @@ def check_results(
     is_refused = False
     for path in files:
         try:
-            typer.echo(f"{path}: ok: {check_file(path)}")
+            echo(f"{path}: ok: {check_file(path)}")
         except ReportError as error:
             is_refused = True
-            typer.echo(f"lang-envs: {error}", err=True)
+            echo(f"lang-envs: {error}", err=True)
     if is_refused:
         raise typer.Exit(1)
 
@@ -208,7 +208,7 @@ def replay(
         safe = cautious(name, kwargs | chosen) | chosen
         lowered = [f"--set {one}={kwargs[one]}" for one in kwargs if one not in chosen and kwargs[one] != safe[one]]
         if lowered:
-            typer.echo(f"lang-envs: programs run with the usual limits; as recorded: {' '.join(lowered)}", err=True)
+            echo(f"lang-envs: programs run with the usual limits; as recorded: {' '.join(lowered)}", err=True)
         with language_env(name, safe, drawn=render) as env:
             same = replay_episode(console(), env, episode)
     except (LangEnvsError, OSError) as error:

@@ -6,32 +6,47 @@ import importlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, SupportsFloat
 
 import gymnasium as gym
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from lang_envs.errors import LangEnvsError
 from lang_envs.registration import creator
 from lang_envs.spaces import TextSpace, TokenSequence
-from lang_envs.text import nearest
+from lang_envs.text import nearest, terminal_text
 
 _WIDTH = 120  # where there is no terminal to ask
 _LITERALS = {"True": True, "False": False, "None": None}
 """Python's spellings of values that JSON spells differently; as text, each of them would count as true."""
 
 
-def console() -> Console:
-    """Return the console of this moment's stdout."""
-    return Console(width=None if sys.stdout.isatty() else _WIDTH)
+class PlainConsole(Console):
+    """A console that prints texts as they are: no markup, no emoji by name, control characters escaped."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """See `Console.render`."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=terminal_text(segment.text))
+
+
+def console(width: int | None = None) -> Console:
+    """Return the console of this moment's stdout, of its width if none is given."""
+    return PlainConsole(width=width or (None if sys.stdout.isatty() else _WIDTH), markup=False, emoji=False)
+
+
+def echo(text: object, *, err: bool = False) -> None:
+    """Print a text on stdout or stderr, control characters escaped."""
+    typer.echo(terminal_text(str(text)), err=err)
 
 
 def fail(message: str) -> NoReturn:
     """Print one line on stderr, and exit with code 1."""
-    typer.echo(f"lang-envs: {message}", err=True)
+    echo(f"lang-envs: {message}", err=True)
     raise typer.Exit(1)
 
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from lang_envs.cli.common import console, fail
+from lang_envs.cli.common import console, echo, fail
 from lang_envs.datasets.manifest import Service
 from lang_envs.errors import LangEnvsError
 from lang_envs.text import nearest, printable
@@ -222,7 +222,7 @@ def path(name: Name) -> None:
     with _reported(codes):
         folder, receipt = table_folder(name), read_receipt(name)
         if receipt is not None and (folder / receipt.file).is_file():
-            typer.echo(folder / receipt.file)
+            echo(folder / receipt.file)
             return
         if receipt is not None:
             problem = f"Expected {receipt.file!r} in {folder}; only the arrays that were made of it are there."
@@ -271,7 +271,7 @@ def _reported(codes: list[int]) -> Iterator[None]:
     try:
         yield
     except LangEnvsError as error:
-        typer.echo(f"lang-envs: {error}", err=True)
+        echo(f"lang-envs: {error}", err=True)
         codes.append(error.exit_code if isinstance(error, DataError) else 1)
     except KeyboardInterrupt:
         fail("stopped; the next fetch resumes here.")
@@ -284,7 +284,7 @@ def _leave(codes: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _progress_bar(name: str) -> Iterator[Watch]:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     here = console()
     with Progress(*columns, console=here, transient=True, disable=not here.is_terminal) as bar:
         task = bar.add_task(name, total=None)

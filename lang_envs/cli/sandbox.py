@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lang_envs.cli.common import console, fail
+from lang_envs.cli.common import console, echo, fail
 from lang_envs.errors import LangEnvsError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def doctor() -> None:
     try:
         from lang_envs.envs.datascicoding.sandbox_doctor import diagnose
     except LangEnvsError as error:  # Windows
-        typer.echo(f"lang-envs: unusable: {error}", err=True)
+        echo(f"lang-envs: unusable: {error}", err=True)
         raise typer.Exit(_EXIT_CODES["unusable"]) from error
     diagnosis = diagnose()
     _show(console(), diagnosis)

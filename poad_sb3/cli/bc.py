@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lang_envs.cli.common import echo
 from lang_envs.files import write_text
 from lang_envs.report.results import read_results
 from lang_envs.report.statistics import wilson_interval
@@ -144,7 +145,7 @@ def _failures(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
+        echo(f"poad: interrupted; {_left_over(folder)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except FloatingPointError as error:
         fail(f"{error} {_left_over(folder)}", STOPPED)
@@ -170,7 +171,7 @@ def _of(env_ids: Sequence[str], env_kwargs: Mapping[str, Any], file: Path, conso
     recorded = read_results(file, with_steps=False).header.get("env_settings") or {}
     if recorded != json.loads(json.dumps(env_kwargs, default=str)):
         line = f"{file}: recorded with the environment arguments {recorded}; got {dict(env_kwargs)} by --env-set"
-        typer.echo(f"poad: warning: {line}.", err=True)
+        echo(f"poad: warning: {line}.", err=True)
     valid = [one for one in kept if not any(line.get("invalid", False) for line in one)]
     if len(valid) < len(kept):
         line = f"{file}: {len(kept) - len(valid)} of {len(kept)} episodes have invalid actions and are left out"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from lang_envs.cli.common import parse_settings
+from lang_envs.cli.common import echo, parse_settings
 from lang_envs.errors import LangEnvsError, install_command
 from lang_envs.text import nearest
 from poad_sb3.common.hyperparameters import MOVABLE
@@ -39,7 +39,7 @@ def fail(message: str, code: int = REFUSED) -> NoReturn:
     """Print one line on stderr and exit; of several ranks, rank 0 prints first."""
     if os.environ.get("RANK", "0") != "0":
         time.sleep(_SECONDS_AFTER_RANK_0)
-    typer.echo(f"poad: {' '.join(message.split())}", err=True)
+    echo(f"poad: {' '.join(message.split())}", err=True)
     raise typer.Exit(code)
 
 

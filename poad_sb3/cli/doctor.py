@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lang_envs import ENV_ROWS
+from lang_envs.cli.common import PlainConsole
 from lang_envs.errors import LangEnvsError, install_command
 from poad_sb3.cli.common import environments, fail, found
 from poad_sb3.cli.memory import plain
@@ -50,7 +51,7 @@ def show_diagnosis(console: Console, *, as_json: bool = False) -> None:
     if as_json:
         console.print(json.dumps(plain(diagnosis), indent=1), markup=False, highlight=False, soft_wrap=True)
         return
-    narrow = Console(file=console.file, width=min(console.width, _WIDTH))
+    narrow = PlainConsole(file=console.file, width=min(console.width, _WIDTH), markup=False, emoji=False)
     _show_facts(narrow, diagnosis.machine)
     _show_fits(narrow, diagnosis)
     console.print(Text.assemble("\n", _verdict(diagnosis)), soft_wrap=True)  # one line, to be copied

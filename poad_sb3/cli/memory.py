@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import typer
 from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback
 
+from lang_envs.cli.common import echo
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.memory.doctor import MARGIN, usable_memory
 from poad_sb3.memory.dry_run import Expected, expect, remedy
@@ -69,7 +69,7 @@ class MemoryLine(BaseCallback):
         if usable is not None and expected.needed.total > usable:
             needed, left = size(expected.needed.total), f"{MARGIN:.0%} of what is free is left alone"
             there = f"{size(usable)} may be taken on {self.model.device} ({left})"
-            typer.echo(f"poad: warning: {needed} may be needed, {there}. {fix(expected, usable)}", err=True)
+            echo(f"poad: warning: {needed} may be needed, {there}. {fix(expected, usable)}", err=True)
 
     def _on_step(self) -> bool:
         return True

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import typer
 
+from lang_envs.cli.common import echo
 from poad_sb3.cli.common import fail
 from poad_sb3.cli.request import Request
 from poad_sb3.common.save_util import read_header
@@ -51,7 +52,7 @@ def launch_ranks(n_procs: int, request: Request, out: Path | None, *, resume: bo
                     f"{error} It was the {failures}th loss without progress. Fix: fewer ranks, or more memory.",
                     LOST_RANK,
                 )
-            typer.echo(f"poad: {error} Resuming from step {reached}.", err=True)
+            echo(f"poad: {error} Resuming from step {reached}.", err=True)
             if "--resume" not in arguments:
                 arguments = [*arguments, "--resume"]
             continue

@@ -19,6 +19,7 @@ from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import get_device
 
+from lang_envs.cli.common import echo
 from lang_envs.errors import LangEnvsError
 from poad_sb3.bc import warm_start
 from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, algorithm, environments, fail, found, require_device
@@ -190,7 +191,7 @@ def _train(
     try:
         write_run_report(console, [folder.path], None)
     except typer.Exit:
-        typer.echo("poad: warning: the training is complete; only its report could not be written.", err=True)
+        echo("poad: warning: the training is complete; only its report could not be written.", err=True)
 
 
 def make_algorithm(
@@ -235,7 +236,7 @@ def _warm_start(config: RunConfig, model: LLMOnPolicyAlgorithm) -> None:
         fail(str(error))
     if current_ranks().is_first:
         for one in caught:
-            typer.echo(f"poad: warning: {one.message}", err=True)
+            echo(f"poad: warning: {one.message}", err=True)
 
 
 def _load(
@@ -343,7 +344,7 @@ def _warn_of_preset(config: RunConfig) -> None:
     family, of_preset = config.env_id.partition("-")[0].lower(), (config.preset or "").rpartition("/")[2]
     families = {name.rpartition("/")[2] for name in PRESETS}
     if of_preset and family in families and family != of_preset:
-        typer.echo(f"poad: warning: preset {config.preset} is for {of_preset}; {config.env_id} is not.", err=True)
+        echo(f"poad: warning: preset {config.preset} is for {of_preset}; {config.env_id} is not.", err=True)
 
 
 def _learn(
@@ -360,7 +361,7 @@ def _learn(
         model.save(folder.latest)
         end_ranks()
     except KeyboardInterrupt:
-        typer.echo(f"poad: interrupted; {_left_over(folder)}", err=True)
+        echo(f"poad: interrupted; {_left_over(folder)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except LostRankError as error:
         current_ranks().wait_until_first_ends()

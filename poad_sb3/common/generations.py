@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,6 +9,8 @@ from typing import Any, NamedTuple
 from rich.columns import Columns
 from rich.console import Console
 from rich.text import Text
+
+from lang_envs.text import markdown_text, printable, terminal_text
 
 __all__ = ["Generation", "TokenEntry", "decode", "markdown", "print_generations", "token_texts"]
 
@@ -112,9 +113,11 @@ def markdown(one: Generation) -> str:
         if one.advantage is None
         else f", V {_number(one.value) or 'none'}, A {_number(one.advantage)}, return {_number(one.ret) or 'none'}"
     )
-    title = f"**step {one.step}, environment {one.env}, reward {_number(one.reward)}{whole}**: {_plain(one.action)}"
+    title = (
+        f"**step {one.step}, environment {one.env}, reward {_number(one.reward)}{whole}**: {markdown_text(one.action)}"
+    )
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"{title}\n\n> {_plain(one.prompt)}\n\n{table}"
+    return f"{title}\n\n> {markdown_text(one.prompt)}\n\n{table}"
 
 
 def _number(value: float | None) -> str:
@@ -123,12 +126,7 @@ def _number(value: float | None) -> str:
 
 def _cell(text: str) -> str:
     """Escape a token for a table cell: spaces and line ends visible, Markdown and HTML escaped."""
-    return _plain(text.translate(_VISIBLE))
-
-
-def _plain(text: str) -> str:
-    escaped = html.escape(" ".join(text.split("\n")))
-    return "".join(f"&#{ord(letter)};" if letter in r"\`*_{}[]()#+-!|~" else letter for letter in escaped)
+    return markdown_text(text.translate(_VISIBLE))
 
 
 # ------------------------------------------------------------------ the terminal
@@ -142,7 +140,7 @@ def print_generations(shown: Sequence[Generation]) -> None:
         whole = "" if one.value is None else f"  V {one.value:z.2f}"
         whole += "" if one.advantage is None else f"  A {one.advantage:+z.2f}"
         console.rule(f"step {one.step}  env {one.env}  reward {one.reward:.3g}{whole}", align="left", style="dim")
-        console.print(Text("\n".join(map(_printable, one.prompt.split("\n"))), style="dim"))
+        console.print(Text(terminal_text(one.prompt), style="dim"))
         console.print(Columns([_block(one, token, scale) for token in one.tokens], padding=(0, 1)))
 
 
@@ -154,7 +152,7 @@ def _block(one: Generation, token: TokenEntry, scale: float) -> Text:
     """Return a token, and below it its probability and value."""
     advantage = one.advantage if token.advantage is None else token.advantage
     weight = "" if token.forced else "bold "
-    lines = [(f"{_printable(token.text.translate(_VISIBLE))}\n", weight + _colour(advantage or 0.0, scale))]
+    lines = [(f"{printable(token.text.translate(_VISIBLE))}\n", weight + _colour(advantage or 0.0, scale))]
     lines.append(("forced" if token.forced else f"p {token.probability:.2f}", "dim"))
     if token.value is not None:
         lines.append((f"\nV {token.value:z.2f}", "dim"))
@@ -171,8 +169,3 @@ def _colour(advantage: float, scale: float) -> str:
     share = min(abs(advantage) / scale, 1.0) if math.isfinite(advantage) else 0.0
     end = (60, 150, 255) if advantage > 0 else (255, 140, 40)
     return f"rgb({','.join(str(round(150 + share * (one - 150))) for one in end)})"
-
-
-def _printable(text: str) -> str:
-    """Escape control characters."""
-    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)

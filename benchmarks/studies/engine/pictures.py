@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.reports.plots import PALETTE, color_places, draw_curves, style
+from benchmarks.reports.plots import PALETTE, color_places, draw_curves, plain_label, style
 from benchmarks.studies.engine.coding_findings import MEASURES, TableFindings, areas_of, interval_of
 from benchmarks.studies.engine.findings import Findings
 from lang_envs.datasets.generated import NAME as GENERATED
@@ -106,7 +106,7 @@ def _dots_panel(axes: Axes, one: Findings, measure: str, places: Mapping[str, in
         axes.plot([value.value], [row], "|", color=color, markersize=15, markeredgewidth=2.2)
         if value.low is not None and value.high is not None:
             axes.plot([value.low, value.high], [row, row], color=color, linewidth=2)
-    axes.set_yticks(range(len(names)), names)
+    axes.set_yticks(range(len(names)), list(map(plain_label, names)))
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_title(one.comparison.task.name, fontsize=9)
 

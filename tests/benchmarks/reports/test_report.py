@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import report_data
 from PIL import Image
 from rich.console import Console
+from typer.testing import CliRunner
 
+from benchmarks.app import app
 from benchmarks.reports import leaderboard
 from benchmarks.reports.html_report import report_of, write_html
 from benchmarks.reports.labels import labels_remark
@@ -32,6 +35,7 @@ from benchmarks.runner.session import measure
 from lang_envs.report import ReportError
 from lang_envs.report.results import steps_file
 from lang_envs.report.statistics import Estimate, learning_curve
+from lang_envs.text import markdown_code, markdown_text
 
 SCHEMAS = Path(__file__).parents[3] / "lang_envs/report/schema"
 KITCHEN, HOME, KEYS = "Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-v0", "KeyToken-v0"
@@ -151,6 +155,19 @@ def test_an_unfinished_run_is_reported_as_such_and_not_submitted(files: list[Pat
     assert overview_table(cells).row_count == 1
     with pytest.raises(ResultFileError, match=r"Expected 12 episodes of random .* got 5"):
         leaderboard.add(cells, folder=tmp_path / "board")
+
+
+def test_shows_texts_of_a_file_as_they_are(tmp_path: Path) -> None:
+    text = "*a* | b `c` <i>d</i> [e](http://f.invalid) $g$ \x1b[2J\n# h \u202e"
+    (path,) = report_data.hostile(tmp_path, [text])
+    path.write_bytes(path.read_bytes().rpartition(b"{")[0])  # not complete
+    result = CliRunner().invoke(app, ["report", str(path), "--out", str(tmp_path / "report")])
+    assert result.exit_code == 0, result.output
+    assert "\x1b" not in result.output
+    page = (tmp_path / "report/report.md").read_text()
+    assert page.count(markdown_text(text)) > 5  # agent, task, processor, version of Python, names of packages
+    for raw in ("<i>", "http://", "\n# h", "\x1b", "\u202e"):
+        assert raw not in page.replace(markdown_code(text), "")
 
 
 def test_one_seed_has_no_intervals(tmp_path: Path) -> None:
