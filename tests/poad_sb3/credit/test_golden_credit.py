@@ -848,7 +848,7 @@ def test_expected_gradients_of_groups_of_two(name: str, groups_of_two: dict[str,
 def test_the_table_of_the_page_is_computed() -> None:
     page = (Path(__file__).parents[3] / "docs/guide/credit_for_other_frameworks.md").read_text(encoding="utf-8")
     table = re.findall(r"^\| ([^|]+) \| `(\w+)\.(\w+)`(?:, (\w+))? \| ([\d. ]+) \| ([\d. ]+) \|$", page, re.MULTILINE)
-    assert len(table) == 11
+    assert len(table) == 14
     case = CASES["two_turns_zero_values"]
     batch = padded_batch(golden_episodes(case))
     for estimator, module, function, observations, *actions in table:
