@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.performance.our_loop import SETTINGS, Options, OurLoop
-from benchmarks.performance.throughput import check
+from benchmarks.performance.throughput import LOOPS, check
 from poad_sb3.language_model.loading import DTYPES
 
 
@@ -15,7 +15,17 @@ def test_a_model_of_every_number_format(dtype: str) -> None:
     assert loop.model.policy.lm.base.dtype == DTYPES[dtype]
 
 
-@pytest.mark.parametrize("workload", ["twosome", "salad"])
-def test_a_plain_loop_computes_the_same_update(workload: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.matrix_after(2)
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [
+        ("twosome", "reference"),
+        ("salad", "competent"),
+        *((workload, name) for workload in ("poad", "poad-published", "code", "code-16") for name in LOOPS),
+        ("twosome", "competent"),
+        ("salad", "reference"),
+    ],
+)
+def test_a_plain_loop_computes_the_same_update(workload: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SETTINGS, "salad", SETTINGS["smollm2"]._replace(model=None))
-    assert max(check("competent", workload, Options(2_000)).values()) < 1e-3
+    assert max(check(name, workload, Options(2_000)).values()) < 1e-3

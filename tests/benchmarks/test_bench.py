@@ -1,0 +1,106 @@
+"""Every command of `make bench`, at its smallest size."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.app import app
+from benchmarks.performance import choices, env_speed, micro_batches, scaling, throughput
+from benchmarks.performance.our_loop import SETTINGS
+from benchmarks.runner import files
+from benchmarks.runner.machine import RESULTS
+
+ROOT = Path(__file__).parents[2]
+SMALLEST = {
+    "env-speed": ("--steps", "1", "--runs", "1"),
+    "env-scores": ("--id", "VirtualHome-FoodPreparation-v0"),
+    "choices": (),
+    "throughput": ("--workload", "twosome", "--vocabulary", "2000", "--runs", "1"),
+    "scaling": ("--runs", "1", "--study", "written"),
+    "overlap": ("--envs", "4", "--steps", "1", "--tokens", "16", "--rollouts", "1", "--runs", "1"),
+    "ranks": ("--size", "6m", "--envs", "4", "--steps", "1", "--repeats", "1"),
+    "micro-batches": ("--envs", "4", "--repeats", "1"),
+    "vectors": ("--steps", "1", "--repeats", "1"),
+    "mismatch": ("--n-batches", "1"),
+    "pocket-coder": ("--attempts", "1"),
+    "architectures": ("gpt2",),
+}
+PROCESSES, LONG = ("overlap", "ranks", "vectors", "architectures"), ("throughput", "mismatch")
+NOT_WRITTEN = ("env-scores", "architectures")
+
+
+def commands_of_bench() -> tuple[list[str], list[str]]:
+    """Return the measurements and the studies of the target."""
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nbench:")[2].partition("\n\n")[0]
+    (studies,) = re.findall(r"for study in (.*); do", recipe)
+    return re.findall(r"benchmarks measure (\S+)", recipe), studies.split()
+
+
+MEASUREMENTS, STUDY_NAMES = commands_of_bench()
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files that are written to the committed results; they go to another folder."""
+    names: list[str] = []
+    write = files.write_bytes
+
+    def elsewhere(path: Path, content: bytes) -> Path:
+        if path.is_relative_to(RESULTS):
+            names.append(path.name)
+            return write(tmp_path / path.name, content)
+        return write(path, content)
+
+    monkeypatch.setattr(files, "write_bytes", elsewhere)
+    return names
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that no option sets."""
+    monkeypatch.setattr(env_speed, "LISTED_IDS", env_speed.LISTED_IDS[:1])
+    monkeypatch.setattr(choices, "_EPISODES", 1)
+    study = scaling.STUDIES["written"]
+    monkeypatch.setitem(scaling.STUDIES, "written", study._replace(values=study.values[:2], n_samples=4))
+    first = next(iter(micro_batches.WORKLOADS.items()))
+    monkeypatch.setattr(micro_batches, "WORKLOADS", {first[0]: first[1]._replace(n_steps=1)})
+    setting = SETTINGS["twosome"]._replace(n_steps=2, n_envs=2, batch_size=4, n_epochs=1, timed_samples=2)
+    monkeypatch.setitem(SETTINGS, "twosome", setting)
+
+    def here(function: Any, *arguments: object, **_: object) -> Any:
+        return function(*arguments)
+
+    monkeypatch.setattr(throughput, "in_new_process", here)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.process if name in PROCESSES else pytest.mark.matrix if name in LONG else (),
+        )
+        for name in MEASUREMENTS
+    ],
+)
+def test_measures_at_the_smallest_size(name: str, written: list[str]) -> None:
+    result = CliRunner().invoke(app, ["measure", name, *SMALLEST[name]], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert (f"{name.replace('-', '_')}.json" in written) is (name not in NOT_WRITTEN)
+
+
+@pytest.mark.matrix_after(3)
+@pytest.mark.parametrize("name", STUDY_NAMES)
+def test_reports_a_study_without_time_for_runs(name: str, tmp_path: Path) -> None:
+    """Runs take minutes each; those of every kind are played in the tests of studies."""
+    command = ["study", name, "--workers", "2", "--budget", "0", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "0 runs done. Time is up" in result.output
+    assert {f"{name}.json", f"{name}.html"} <= {path.name for path in tmp_path.iterdir()}
