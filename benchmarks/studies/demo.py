@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from benchmarks.runner.files import write_json, write_picture
 from benchmarks.runner.machine import describe_machine
 from benchmarks.studies.engine.training import train
 from lang_envs.recording import record_gif
-from lang_envs.report import LearningCurve, Report, read_run, write_report
+from lang_envs.report import LearningCurve, Report, Table, read_run, write_report
 from lang_envs.report.statistics import Curve
 from poad_sb3 import POAD
 from poad_sb3.common.episode_recording import EpisodeRecordingCallback
@@ -61,15 +61,14 @@ def demo(
                 success if varies else "-", f"{one.mean_actions:.1f}", f"{one.mean_moves:.1f}",
             )
         )  # fmt: skip
-    show_table(
+    scores = Table(
+        f"{ENV_ID}: {episodes} episodes, return discounted 0.99 per move",
         ("agent", "mean return", "95% interval", "success", "95% interval", "actions", "moves"),
         rows,
-        title=f"{ENV_ID}: {episodes} episodes, return discounted 0.99 per move",
-        caption=(
-            "- : greedy and oracle play the same episode every time. POAD discounts 0.95 per action, not 0.99 per "
-            "move, so its best plan may take a few moves more than the oracle's."
-        ),
+        "- : greedy and oracle play the same episode every time. POAD discounts 0.95 per action, not 0.99 per "
+        "move, so its best plan may take a few moves more than the oracle's.",
     )
+    show_table(scores.head, scores.rows, title=scores.title, caption=scores.remark)
     means = np.array([one.mean_return for one in training.summaries])
     low, high = np.array([one.return_interval for one in training.summaries]).T
     curve = Curve(np.array(training.steps, dtype=float), means, low, high, means[None])
@@ -88,14 +87,19 @@ def demo(
     record_gif(ENV_ID, greedy, out / "episode.gif")
     model.save(out / "poad.zip")
     written.append(write_json(out / "curve.json", {name: one.tolist() for name, one in curve._asdict().items()}))
-    written.append(write_report(report_of_demo(out), out / "report.html"))
+    written.append(write_report(report_of_demo(out, [scores]), out / "report.html"))
     print(f"Training took {training.train_seconds:.0f} s (without the evaluations along the way).")
     for path in written:
         print(f"  {path}")
 
 
-def report_of_demo(folder: Path) -> Report:
-    """Return the report of the demo: its learning curve, and the episodes recorded along the way."""
+def report_of_demo(folder: Path, tables: Sequence[Table] = ()) -> Report:
+    """Return the report of the demo: its learning curve, and the episodes recorded along the way.
+
+    Args:
+        folder: Folder with the recorded episodes and the curve.
+        tables: Scores of the agents that were compared; those of the recorded episodes follow them.
+    """
     run, recorded = read_run(folder / "episodes.jsonl")
     curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
     title = "return of 30 episodes, discounted 0.99 per move, with the 95% interval of their mean"
@@ -104,4 +108,22 @@ def report_of_demo(folder: Path) -> Report:
         "POAD learns to make a tomato salad with the pocket model, 0.9 million parameters. Open an episode to see each "
         "step with the credit of each token; the same situations were recorded at several times of the training.",
     )
-    return Report("POAD on Tomato Salad", [run], curves=[line], episodes=recorded, about=about)
+    return Report(
+        "POAD on Tomato Salad",
+        [run],
+        curves=[line],
+        episodes=recorded,
+        about=about,
+        tables=[*tables, _scores_of_recorded(recorded)],
+    )
+
+
+def _scores_of_recorded(episodes: Sequence[Mapping[str, Any]]) -> Table:
+    evaluations: dict[int, list[Mapping[str, Any]]] = {}
+    for episode in episodes:
+        evaluations.setdefault(episode["training_steps"], []).append(episode)
+    columns = ("discounted_return", "success", "steps", "moves")
+    means = [(at, [float(np.mean([one[name] for one in own])) for name in columns]) for at, own in evaluations.items()]
+    rows = [(f"{at:,}", f"{r:.3f}", f"{success:.0%}", f"{n:.1f}", f"{m:.1f}") for at, (r, success, n, m) in means]
+    remark = "Means of the episodes of each evaluation, played by the sampled policy; return discounted 0.99 per move."
+    return Table("Recorded episodes", ("after steps", "mean return", "success", "actions", "moves"), rows, remark)

@@ -151,7 +151,8 @@ def deflated(content: object) -> bytes:
 def _first_of_each(episodes: Sequence[Mapping[str, Any]], n: int | None) -> set[int]:
     """Return the indices of n episodes.
 
-    The first of each checkpoint, success and failure of each agent and task come first, then all others in order.
+    The first of each checkpoint, success and failure of each agent and task come first, then all others in order. Of
+    one agent on one task the last episode comes before them: the overview plays it.
     """
     if n is None or n >= len(episodes):
         return set(range(len(episodes)))
@@ -160,7 +161,9 @@ def _first_of_each(episodes: Sequence[Mapping[str, Any]], n: int | None) -> set[
         if one.get("steps_list"):
             for kind in (one.get("training_steps"), bool(one.get("success"))):
                 first.setdefault((one["agent"], one["task"], type(kind), kind), number)
-    order = dict.fromkeys([*first.values(), *range(len(episodes))])
+    is_single = len({(agent, task) for agent, task, *_ in first}) == 1
+    last = [number for number, one in enumerate(episodes) if one.get("steps_list")][-1:] if is_single else []
+    order = dict.fromkeys([*last, *first.values(), *range(len(episodes))])
     return set(list(order)[: max(n, 0)])
 
 

@@ -36,8 +36,8 @@ export function closeEpisode() {
   ticket += 1;
 }
 
-/** Draw the episode that a link names. */
-export async function drawEpisode(view, state) {
+/** Draw the episode that a link names; in brief, as part of another view, the player alone and without keys. */
+export async function drawEpisode(view, state, { isBrief = false } = {}) {
   const row = findRow(state.a, state.t, state.s, state.n, state.at);
   if (!row) {
     closeEpisode();
@@ -50,15 +50,15 @@ export async function drawEpisode(view, state) {
     const own = (ticket += 1);
     const episode = await readEpisode(row);
     if (own !== ticket) return;
-    build(view, row, episode);
+    build(view, row, episode, isBrief);
   }
   if (open.episode) update(state);
 }
 
 // ---------------------------------------------------------------------- the parts
 
-function build(view, row, episode) {
-  open = { row, episode, view, drawn: "" };
+function build(view, row, episode, isBrief) {
+  open = { row, episode, view, isBrief, drawn: "" };
   const others = siblings(row);
   const links = el(
     "p",
@@ -90,10 +90,7 @@ function build(view, row, episode) {
     Boolean(episode.code) ||
     (episode.admissible.every((one) => one === null) && episode.actions.some((one) => one.includes("\n")));
   open.isCode = isCode;
-  put(
-    view,
-    el("h2", null, nameOf(row)),
-    links,
+  const shown = [
     part("where", "div", { class: "where row" }),
     player(frames),
     el(
@@ -115,6 +112,8 @@ function build(view, row, episode) {
       ),
       el("div", null, el("h3", null, isCode ? "Program" : "Admissible actions"), part("actions")),
     ),
+  ];
+  const details = [
     part("notes"),
     el("h3", null, "Token credit"),
     part("credit"),
@@ -122,13 +121,19 @@ function build(view, row, episode) {
     part("legend", "p", { class: "row" }),
     part("steps", "ol", { class: "steps" }),
     part("elsewhere"),
-    exports(),
+  ];
+  put(
+    view,
+    isBrief
+      ? [el("h3", null, "Last episode"), el("p", null, el("a", { href: hashOf(linkOf(row)) }, nameOf(row))), shown]
+      : [el("h2", null, nameOf(row)), links, shown, details, exports()],
   );
   if (episode.noPictures) open.observation.before(el("p", { class: "dim" }, `No pictures: ${episode.noPictures}`));
-  others.length ? elsewhere(others) : null;
+  if (others.length && !isBrief) elsewhere(others);
 }
 
 function player(frames) {
+  const keyed = (key) => (open.isBrief ? null : key);
   const range = el("input", {
     type: "range",
     min: 1,
@@ -168,22 +173,22 @@ function player(frames) {
           }),
     ),
   );
-  Object.assign(open, { range, toggle: button("play", "Space", () => (timer ? stop() : play())) });
+  Object.assign(open, { range, toggle: button("play", keyed("Space"), () => (timer ? stop() : play())) });
   return el(
     "div",
     { class: "player", role: "group", "aria-label": "player" },
-    button("|\u25c2", "Home", () => show({ step: 1, token: 1 }), { "aria-label": "first step" }),
-    button("\u25c2", "ArrowLeft", () => move(-1), { "aria-label": "step before" }),
+    button("|\u25c2", keyed("Home"), () => show({ step: 1, token: 1 }), { "aria-label": "first step" }),
+    button("\u25c2", keyed("ArrowLeft"), () => move(-1), { "aria-label": "step before" }),
     open.toggle,
-    button("\u25b8", "ArrowRight", () => move(1), { "aria-label": "next step" }),
-    button("\u25b8|", "End", () => show({ step: frames, token: 1 }), { "aria-label": "last step" }),
+    button("\u25b8", keyed("ArrowRight"), () => move(1), { "aria-label": "next step" }),
+    button("\u25b8|", keyed("End"), () => show({ step: frames, token: 1 }), { "aria-label": "last step" }),
     range,
     pace,
-    button("next reward", "r", () => jump((t) => rewards[t] !== 0), {
+    button("next reward", keyed("r"), () => jump((t) => rewards[t] !== 0), {
       class: "jump",
       disabled: !rewards.some((one) => one !== 0),
     }),
-    button("next invalid", "i", () => jump((t) => open.episode.invalid[t] === 1), {
+    button("next invalid", keyed("i"), () => jump((t) => open.episode.invalid[t] === 1), {
       class: "jump",
       disabled: !open.episode.invalid.some((one) => one === 1),
     }),
@@ -296,7 +301,7 @@ function jump(test) {
 }
 
 /** Whether an episode is drawn; keys that go to another one need no steps. */
-export const isOpen = (key) => Boolean(open?.episode || (open && "np".includes(key)));
+export const isOpen = (key) => Boolean(open && !open.isBrief && (open.episode || "np".includes(key)));
 
 function neighbour(by) {
   const next = neighbourOf(open.row, by);

@@ -34,8 +34,8 @@ async function draw(state) {
   drawing += 1;
   main.setAttribute("aria-busy", "true");
   LAST.set(name, hashOf({ ...state, v: name }));
-  if (name !== "episode") closeEpisode();
   if (view.dataset.name !== name) {
+    closeEpisode();
     put(view);
     view.dataset.name = name;
     scrollTo(0, 0);
@@ -44,7 +44,7 @@ async function draw(state) {
   view.hidden = name === "overview";
   drawTabs(name, state);
   try {
-    if (name === "overview") drawOverview();
+    if (name === "overview") await drawOverview(state);
     else await VIEWS[name][1](view, state);
   } catch (error) {
     put(
@@ -94,6 +94,7 @@ async function start() {
     );
   watchTheme(() => {
     closeEpisode();
+    put(document.getElementById("overview-chart"));
     draw(present());
   });
   try {

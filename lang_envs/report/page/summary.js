@@ -1,13 +1,29 @@
 /** Overview, learning curves, and the runs with their settings. */
 
-import { report } from "./data.js";
+import { report, linkOf } from "./data.js";
 import { el, put, copyButton, tableOf } from "./dom.js";
 import { intervalChart, lineChart } from "./chart.js";
+import { drawEpisode } from "./episode.js";
 
-/** Draw a chart of the first metric for each task above the tables. */
-export function drawOverview() {
-  const { scores, metrics, tasks, agents } = report.index;
+/** Draw charts above the tables; of one agent on one task, a player of its last episode below them. */
+export async function drawOverview(state) {
   const place = document.getElementById("overview-chart");
+  if (!place.childElementCount) drawCharts(place);
+  const last = isSingle() && report.rows.findLast((row) => row.place !== null);
+  if (last)
+    await drawEpisode(document.getElementById("overview-player"), { ...state, ...linkOf(last) }, { isBrief: true });
+}
+
+/** Whether the report is of one agent on one task. */
+function isSingle() {
+  const { agents, tasks, curves } = report.index;
+  const lines = new Set(curves.map((one) => JSON.stringify([one.task, one.label])));
+  return Math.max(agents.length, tasks.length, lines.size) === 1;
+}
+
+/** A chart of the first metric for each task; of one agent on one task, its first learning curve too. */
+function drawCharts(place) {
+  const { scores, metrics, tasks, agents, curves } = report.index;
   const metric = metrics.find((one) => scores.some((score) => score.metric === one.name));
   const known = [...new Set(scores.map((one) => one.task))];
   const counts = `${report.rows.length.toLocaleString("en")} episodes of ${agents.length} ${agents.length === 1 ? "agent" : "agents"} on ${tasks.length} ${tasks.length === 1 ? "task" : "tasks"}.`;
@@ -15,7 +31,10 @@ export function drawOverview() {
   put(
     place,
     report.rows.length ? el("p", null, counts, " ", link, ".") : null,
-    report.index.curves.length ? el("p", null, el("a", { href: "#v=curves" }, "See the learning curves"), ".") : null,
+    curves.length ? el("p", null, el("a", { href: "#v=curves" }, "See the learning curves"), ".") : null,
+    isSingle() && curves.length
+      ? el("div", { class: "charts" }, lineChart(curves[0].title, "environment steps", curves[0].title, [curves[0]]))
+      : null,
     metric
       ? el(
           "div",

@@ -7,11 +7,20 @@ import json
 import pytest
 
 from benchmarks.runner.machine import RESULTS
+from benchmarks.studies.demo import report_of_demo
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.html_report import report_of_study
 from benchmarks.studies.engine.study import Study
 from benchmarks.studies.registry import ALL
-from lang_envs.report import build_page
+from lang_envs.report import Table, build_page
+
+
+def test_the_report_of_the_demo_has_scores() -> None:
+    scores = Table("100 episodes", ("agent", "mean return"), [("random", "0.1")])
+    report = report_of_demo(RESULTS / "demo", [scores])
+    first, recorded = report.tables
+    assert first is scores
+    assert recorded.rows[-1] == ("5,120", "0.921", "100%", "6.0", "28.0")
 
 
 @pytest.mark.parametrize("study", ALL, ids=lambda study: study.name)

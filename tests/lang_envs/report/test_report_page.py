@@ -19,7 +19,7 @@ from report_pages import READY, Open, episode_link, go, link, report_of, settled
 
 pytest.importorskip("lang_envs.report.page", reason="the page of a report is not here yet")
 
-from lang_envs.report import Report, write_report
+from lang_envs.report import LearningCurve, Report, read_run, write_report
 from lang_envs.report.pictures import frames_of
 
 SOURCES = Path(__file__).parents[3] / "lang_envs/report/page"
@@ -60,6 +60,29 @@ def links_of(report: Report) -> Iterator[str]:
         yield episode_link(episode, step=2, token=1)
         other = next((one["agent"] for one in report.episodes if one["agent"] != episode["agent"]), episode["agent"])
         yield link("compare", a=episode["agent"], b=other, t=episode["task"], s=episode["seed"], n=episode["episode"])
+
+
+# ---------------------------------------------------------------------- the overview
+
+
+def test_plays_the_last_episode_of_one_agent_on_one_task_in_the_overview(visit: Open, tmp_path: Path) -> None:
+    run, episodes = read_run(report_data.training(tmp_path / "run"))
+    last = episodes[-1]
+    curves = [LearningCurve(last["task"], last["agent"], title, [0, 8], [0.0, 1.0]) for title in ("return", "length")]
+    report = Report("One", [run], episodes=episodes, curves=curves)
+    seen = visit(write_report(report, tmp_path / "page.html", pictures=1, shown=1))
+    seen.until(READY)
+    assert seen.page.locator("#overview-chart svg").count() == 1
+    player = seen.page.locator("#overview-player")
+    assert f"episode {last['episode']}, at step {last['training_steps']}" in player.inner_text()
+    assert player.locator("canvas").count() == 1
+    player.get_by_label("next step").click()
+    settled(seen)
+    assert f"step 2 of {last['steps']}" in player.inner_text()
+    assert seen.page.locator("#overview").is_visible()
+    seen.page.keyboard.press("End")  # scrolls the page, as in other texts
+    assert f"step 2 of {last['steps']}" in player.inner_text()
+    assert seen.is_quiet, seen.said()
 
 
 # ---------------------------------------------------------------------- one file
