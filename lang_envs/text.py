@@ -15,7 +15,7 @@ MAX_NAME = 60
 _MAX_LISTED = 20
 _MAX_KNOWN = 40
 _MARKUP = re.compile(
-    r"[\\`*\[\]{}|~$]"  # anywhere
+    r"[\\`*{}|~$]"  # anywhere
     r"|(?<!\w)_|_(?!\w)"  # inside a word it is no emphasis
     r"|^[#+\-=!?]|^\d+[.)]"  # only at the beginning
     r"|:(?=//)|(?<=www)\.",  # addresses, which become links by themselves
@@ -59,7 +59,8 @@ def terminal_text(text: str) -> str:
 def markdown_text(text: str) -> str:
     """Escape a text for Markdown, as one line: no markup, HTML, formula or link."""
     line = html.escape(printable(" ".join(text.split())), quote=False)
-    return _MARKUP.sub(lambda match: f"{match[0][:-1]}&#{ord(match[0][-1])};", line)
+    escaped = _MARKUP.sub(lambda match: f"{match[0][:-1]}&#{ord(match[0][-1])};", line)
+    return re.sub(r"([\[\]])", r"\\\1", escaped)  # which is easier to read, and all dialects know it
 
 
 def markdown_code(text: str) -> str:

@@ -308,11 +308,12 @@ def test_an_episode_without_a_line_of_its_own_is_not_shown(tmp_path: Path) -> No
 def test_the_shown_episode_is_the_first_that_succeeded_or_the_one_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "own.jsonl"
     measure(_plan("Marked", steps=True), path)
-    head, *steps = (json.loads(line) for line in steps_file(path).read_bytes().split(b"\n") if line)
+    files = {file: [json.loads(line) for line in file.read_bytes().splitlines()] for file in (path, steps_file(path))}
     for succeeded, shown in ((1, 1), (2, 2), (None, 0)):
-        for step in steps:
-            step["success"] = step["episode"] == succeeded
-        steps_file(path).write_text("".join(json.dumps(one) + "\n" for one in (head, *steps)), encoding="utf-8")
+        for file, (head, *lines) in files.items():
+            for line in lines:
+                line["success"] = line["episode"] == succeeded
+            file.write_text("".join(json.dumps(one) + "\n" for one in (head, *lines)), encoding="utf-8")
         titles = [read_rollout(path, wanted).title for wanted in (None, f"{KEYS}/0/{shown}")]
         assert titles[0] == titles[1]
     assert read_rollout(path, f"{KEYS}/0/9") is None
