@@ -20,6 +20,7 @@ import torch
 from huggingface_hub import HfApi
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from transformers.utils import find_adapter_config_file
 from transformers.utils import logging as transformers_logging
 
 from lang_envs.errors import MissingExtraError, install_command
@@ -194,8 +195,11 @@ def _from_files(source: ModelSource) -> tuple[Any, Any]:
     try:
         with no_progress_bars():
             both["revision"], commit = pinned(where, source.revision)
+            refuse_adapter(source, where, both["revision"])
             base, report = AutoModelForCausalLM.from_pretrained(where, output_loading_info=True, **options, **both)
             tokenizer = AutoTokenizer.from_pretrained(where, **both)
+    except ModelError:
+        raise
     except Exception as error:  # of transformers, its file formats, the hub's client, httpx2, hf_xet
         raise load_error(source, error) from error
     if commit is not None:
@@ -267,6 +271,20 @@ def pinned(where: str, revision: str | None) -> tuple[str | None, str | None]:
         return None, None
     pinned = HfApi().resolve_revision(where, revision=revision)
     return pinned, pinned.resolved
+
+
+def refuse_adapter(source: ModelSource, where: str, revision: str | None) -> None:
+    """Refuse files of an adapter: transformers would put it into the base, where training takes it for the base's own.
+
+    Raises:
+        ModelError: If there is an `adapter_config.json`, alone or beside the weights of a whole model.
+    """
+    if find_adapter_config_file(where, revision=revision) is not None:
+        raise ModelError(
+            f"Expected a whole model; {source.name!r}{at_revision(source.revision)} has an adapter "
+            "(adapter_config.json). Fix: merge it into its base (`poad export --merge`, or merge_and_unload() of peft) "
+            "and pass that folder, or a folder without the adapter's files."
+        )
 
 
 def load_error(source: ModelSource, error: BaseException) -> ModelError:

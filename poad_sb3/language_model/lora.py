@@ -33,6 +33,8 @@ _TARGETS = {
 }
 """Target modules of architectures that read the weight of another linear layer past an adapter, or have grouped
 layers."""
+_ADAPTED = (BaseTunerLayer, AuxiliaryTrainingWrapper)
+"""Modules of peft around layers of a base; transformers puts them into it too, without a `PeftModel` around it."""
 _FINGERPRINT_ELEMENTS = 1 << 18
 _PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2260 1234", "x=f(a)\n    return x", "")
 
@@ -47,10 +49,10 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:
     Raises:
         ModelError: If the adapter does not fit, or full fine-tuning would go wrong in silence.
     """
-    if isinstance(base, PeftModel):
+    if isinstance(base, PeftModel) or any(isinstance(module, _ADAPTED) for module in base.modules()):
         raise ModelError(
-            f"Expected a base model without an adapter; got {type(base).__name__}. "
-            "Fix: merge_and_unload() it first, and let lora= describe the one to train."
+            f"Expected a base model without an adapter; got {type(base).__name__} with one. Fix: merge it first "
+            "(merge_and_unload() of peft, `poad export --merge`), and let lora= describe the one to train."
         )
     if lora is None:
         _check_full(base)
@@ -166,7 +168,7 @@ def bypassed(network: PeftModel) -> Iterator[None]:
     As `PeftModel.disable_adapter`, which also looks for adapters that are off already: 1.3 ms on the pocket model,
     where a pass takes 10, instead of 0.35.
     """
-    layers = [one for one in network.modules() if isinstance(one, BaseTunerLayer | AuxiliaryTrainingWrapper)]
+    layers = [one for one in network.modules() if isinstance(one, _ADAPTED)]
     for layer in layers:
         layer.enable_adapters(False)
     try:

@@ -101,9 +101,12 @@ def _outline(source: loading.ModelSource) -> tuple[Any, Any]:
     try:
         with loading.no_progress_bars(), torch.device("meta"):
             both["revision"] = loading.pinned(where, source.revision)[0]
+            loading.refuse_adapter(source, where, both["revision"])
             config = AutoConfig.from_pretrained(where, **both)
             tokenizer = AutoTokenizer.from_pretrained(where, **both)
             base = AutoModelForCausalLM.from_config(config, dtype=loading.DTYPES[source.dtype], **implementation)
+    except ModelError:
+        raise
     except Exception as error:  # of transformers, its file formats, the hub's client, as in loading
         raise loading.load_error(source, error) from error
     loading.require_end_token(tokenizer, source)

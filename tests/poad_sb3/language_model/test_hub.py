@@ -261,6 +261,17 @@ def test_what_is_not_there(server: ModelHubStandIn, worker: Worker, folders: tup
         assert refused["seconds"] < 5
 
 
+def test_rejects_the_repository_of_an_adapter(
+    server: ModelHubStandIn, workers: dict[str, Worker], folders: tuple[Path, Path]
+) -> None:
+    own = {path.name: path.read_bytes() for path in folders[0].iterdir()}
+    server.models["user/adapter"] = StoredModel()
+    server.models["user/adapter"].commit({**own, "adapter_config.json": b'{"peft_type": "LORA"}'}, "main")
+    for name in ("online", "offline"):
+        answer = workers[name]._tell("load", {"model": "user/adapter", "revision": "main"})
+        assert answer["error"].startswith("Expected a whole model; 'user/adapter' at revision 'main' has an adapter")
+
+
 def test_a_download_that_breaks(
     server: ModelHubStandIn, worker: Worker, home: Path, folders: tuple[Path, Path]
 ) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig
+from tiny_gguf import write_gguf
 from toy import Collector, first_gradient, make_agent, randomise
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from zoo import ZOO
@@ -26,7 +28,9 @@ from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.lora import adapt
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.language_model.self_check import check_reference, plain_hidden
+from poad_sb3.memory.outline import OutlineModel
 from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.settings import ModelSettings
 from poad_sb3.settings.sampling import SamplingSettings
 
 pytestmark = pytest.mark.usefixtures("every_check")
@@ -104,10 +108,33 @@ def test_what_is_no_model_is_refused(model: Any, settings: dict[str, Any], messa
         LanguageModel(model, **settings)
 
 
-def test_an_adapted_model_is_refused() -> None:
-    base = factory()[0]
-    with pytest.raises(ModelError, match=r"Expected a base model without an adapter.*Fix: merge_and_unload"):
-        adapt(adapt(base, {}), {})
+def with_adapter() -> tuple[Any, Any]:
+    """A model with an adapter inside of it, as transformers loads one: no `PeftModel` is around it."""
+    base, tokenizer = factory()
+    base.add_adapter(LoraConfig(target_modules=["q_proj"]))
+    return base, tokenizer
+
+
+@pytest.mark.parametrize("model", [with_adapter, lambda: (adapt(factory()[0], {}), factory()[1])])
+def test_rejects_a_base_with_an_adapter(model: Callable[[], tuple[Any, Any]]) -> None:
+    for trunk in ("frozen", "live"):
+        with pytest.raises(ModelError, match=r"Expected a base model without an adapter.*Fix: merge it first"):
+            LanguageModel(model, critic_trunk=trunk)
+
+
+@pytest.mark.parametrize("beside", ["nothing", "tokenizer", "whole model", "gguf"])
+def test_rejects_a_folder_with_an_adapter(tmp_path: Path, beside: str) -> None:
+    model, tokenizer = tmp_path, factory()[1]
+    adapt(factory()[0], {"modules_to_save": ["lm_head"]}).save_pretrained(tmp_path)
+    if beside in ("tokenizer", "whole model"):
+        tokenizer.save_pretrained(tmp_path)
+    if beside == "whole model":
+        factory()[0].save_pretrained(tmp_path)
+    if beside == "gguf":
+        write_gguf(model := tmp_path / "tiny.gguf")
+    for read in (LanguageModel, lambda name: OutlineModel(ModelSettings(model=name, critic_trunk="live"), "cpu")):
+        with pytest.raises(ModelError, match=r"Expected a whole model; .* has an adapter.*Fix: .*poad export --merge"):
+            read(str(model))
 
 
 def test_quantisation_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
