@@ -271,8 +271,8 @@ def _generation_config(policy: LLMPolicy) -> GenerationConfig:
 
 
 def _tokenizer(policy: LLMPolicy) -> Any:
-    """Return the tokenizer, with the chat template that prompts were made by if that one asked for today's date."""
-    tokenizer, used = policy.lm.tokenizer, policy.lm.prompter.layout.dated_template
+    """Return the tokenizer, with the chat template that prompts were made by."""
+    tokenizer, used = policy.lm.tokenizer, policy.lm.prompter.layout.changed_template
     if used is None:
         return tokenizer
     tokenizer = copy.copy(tokenizer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -18,6 +20,12 @@ Steps = Sequence[PastStep]
 _LONGEST_ANCHOR = 16
 _MARK = "\ue000{}\ue001"
 """Placeholder for a content while a chat template is rendered; of the private use area, unknown to templates."""
+
+_TAG = re.compile(r"[<\[◁][^<>\[\]◁▷\s]+[>\]▷]")
+_THOUGHT = re.compile("(?<!no)(?<!no.)(think|thought|reason)", re.IGNORECASE)
+_CLOSES = re.compile(r"/|(?<![a-z])end|end(?![a-z])|^<\w+\|>", re.IGNORECASE)
+"""Tags of chat templates; in them, names of a thought, and marks of its end: `</think>`, `<|END_THINKING|>`,
+`<channel|>`."""
 
 
 class Segment(NamedTuple):
@@ -41,14 +49,14 @@ class Layout(ABC):
         anchor: Plain text right before the separator. Tokenizers treat the beginning of a text in their own ways
             (an added space, another token for the same word); behind the anchor an action has its usual tokens.
         end_token: Id of the token that ends an action.
-        dated_template: Chat template with the date in it, in place of one that asks for today's; None for others.
+        changed_template: Chat template of the prompts, where it is not the tokenizer's own; None elsewhere.
     """
 
     start: TokenIds = ()
     separator: str = ""
     anchor: str = ""
     end_token: int
-    dated_template: str | None = None
+    changed_template: str | None = None
 
     @abstractmethod
     def segments(
@@ -112,7 +120,7 @@ class ChatLayout(Layout):
         date = str(arguments.get("date_string", ""))
         if date and self._chat_template and "strftime_now" in self._chat_template:
             clock = f"{{%- macro strftime_now(format) -%}}{date}{{%- endmacro +%}}"
-            self.dated_template = self._chat_template = clock + self._chat_template
+            self.changed_template = self._chat_template = clock + self._chat_template
         self._has_system = bool(system) and self._knows_system()
         self._skeleton = lru_cache(maxsize=64)(self._render_skeleton)
         self._trims = f"\t{_MARK.format(0)}\t" not in self._render([_message("user", 0, "\t")], generate=True)
@@ -120,11 +128,16 @@ class ChatLayout(Layout):
         answered = self._render([_message("user", 0), _message("assistant", 1)], generate=False)
         before, _, behind = answered.partition(_MARK.format(1))
         opening = before[len(asked) :] if before.startswith(asked) else ""
+        closing = self._closing(*(text.partition(_MARK.format(0))[2] for text in (asked + opening, before)))
         # Special tokens before an answer belong to the prompt: the agent is not to write them.
-        is_plain = not any(name in opening for name in self._added_names())
-        self.separator, self._opening = (opening, "") if is_plain else ("", opening)
+        is_plain = not closing and not any(name in opening for name in (*self._added_names(), *_TAG.findall(opening)))
+        self.separator, suffix = (opening, "") if is_plain else ("", opening + closing)
+        if suffix:
+            generation = f"{{{{ {json.dumps(suffix, ensure_ascii=False)} if add_generation_prompt }}}}"
+            # Jinja drops a newline at the end of a template.
+            self.changed_template = self._chat_template = re.sub(r"\r?\n\Z", "", self._chat_template or "") + generation
         self.end_token = self._end_of_turn(behind)
-        self.anchor = self._plain_tail(asked + self._opening)
+        self.anchor = self._plain_tail(asked + suffix)
         self._check_contents()
 
     def segments(
@@ -145,7 +158,7 @@ class ChatLayout(Layout):
         segments = [Segment(pieces[0], False)]
         for content, piece in zip(contents, pieces[1:], strict=True):
             segments += [Segment(content, True), Segment(piece, False)]
-        return [*segments, Segment(self._opening, False)] if self._opening else segments
+        return segments
 
     def _render_skeleton(self, n_past: int) -> tuple[str, ...]:
         """Return the texts of the template before, between and behind the contents."""
@@ -165,6 +178,9 @@ class ChatLayout(Layout):
                 "Expected a chat template that shows each message once; that of this tokenizer repeats some, or turns "
                 "their order. Fix: prompt='completion'."
             )
+        for role, piece in zip((*roles[1:], "assistant"), (*pieces[1:], rest), strict=True):
+            if role == "assistant" and _open_thought(piece):
+                raise self._thought_error(_open_thought(piece))
         return (*pieces, rest)
 
     def _check_contents(self) -> None:
@@ -174,7 +190,7 @@ class ChatLayout(Layout):
         roles = ["system"] * self._has_system + ["user"]
         contents = [segment.text for segment in segments if segment.is_content]
         talk = [{"role": role, "content": text} for role, text in zip(roles, contents, strict=True)]
-        if "".join(segment.text for segment in segments) != self._render(talk, generate=True) + self._opening:
+        if "".join(segment.text for segment in segments) != self._render(talk, generate=True):
             raise ModelError(
                 "Expected a chat template that shows messages as they are; that of this tokenizer changes "
                 f"{words!r}. Fix: prompt='completion'."
@@ -195,6 +211,39 @@ class ChatLayout(Layout):
                 f"{type(error).__name__}: {error}. Fix: prompt='completion'."
             ) from error
         return text
+
+    def _closing(self, asked: str, answered: str) -> str:
+        """Return the text that closes a thought which the template opens for the agent: it is to act.
+
+        Args:
+            asked: Text between a message of the user and the answer of the agent.
+            answered: Text between such a message and an answer that was given.
+
+        Raises:
+            ModelError: If the end of the thought is unknown, or more than an empty thought is put before the answer.
+        """
+        tag = _open_thought(asked)
+        if tag:
+            names = {*_TAG.findall(self._chat_template or ""), *self._added_names()}
+            ends = {name for name in names if _THOUGHT.search(name) and _CLOSES.search(name)}
+            usual = re.sub(r"(?=\w)", "/", tag, count=1)
+            if usual in ends or (not ends and tag[1].isalpha()):
+                ends = {usual}
+            if len(ends) != 1:
+                raise self._thought_error(tag)
+            return ("\n" if asked.endswith("\n") else "\n\n") + ends.pop() + "\n\n"
+        header = answered.split()[-1:]
+        rest = asked.rpartition(header[0])[2].strip() if header and header[0] in asked else ""
+        if rest and not any(_CLOSES.search(tag) for tag in _TAG.findall(rest)[-1:]):
+            raise self._thought_error(rest)
+        return ""
+
+    def _thought_error(self, opened: str) -> ModelError:
+        return ModelError(
+            f"Expected a chat template with answers outside of thoughts; that of this tokenizer leaves {opened!r} open "
+            "before them. Fix: prompt='completion', or another template: "
+            "prompt={'kind': 'chat', 'arguments': {'chat_template': ...}}."
+        )
 
     def _knows_system(self) -> bool:
         try:
@@ -217,6 +266,12 @@ class ChatLayout(Layout):
         special = [place for place, token in enumerate(ids) if token in self._tokenizer.added_tokens_decoder]
         tail: str = self._tokenizer.decode(ids[max(special, default=-1) + 1 :], clean_up_tokenization_spaces=False)
         return tail[-_LONGEST_ANCHOR:]
+
+
+def _open_thought(text: str) -> str:
+    """Return the last tag of a thought in a text if it opens one; an empty text otherwise."""
+    tags = [tag for tag in _TAG.findall(text) if _THOUGHT.search(tag)]
+    return tags[-1] if tags and not _CLOSES.search(tags[-1]) else ""
 
 
 def _message(role: str, number: int, around: str = "") -> dict[str, str]:

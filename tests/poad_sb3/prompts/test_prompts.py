@@ -237,6 +237,69 @@ def test_special_tokens_before_an_answer_belong_to_the_prompt(tokenizer_of: Call
     assert text_of(tokenizer, ours.action_ids("open")) == "open<|im_end|>"
 
 
+def asking(begin: str, *, history: str = "", comment: str = "") -> str:
+    """ChatML whose generation prompt has a beginning of the answer; past answers may have one too."""
+    talk = CHATML.replace("{{ m.content }}", f"{{{{ '{history}' if m.role == 'assistant' }}}}{{{{ m.content }}}}")
+    return f"{{# {comment} #}}{talk}{{{{ '<|im_start|>assistant\n{begin}' if add_generation_prompt }}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "closed", "comment"),
+    [
+        ("<think>\n", "<think>\n\n</think>\n\n", ""),
+        ("<think>", "<think>\n\n</think>\n\n", ""),
+        ("<reasoning>\n", "<reasoning>\n\n</reasoning>\n\n", ""),
+        ("<thought>\n", "<thought>\n\n</thought>\n\n", ""),
+        ("<seed:think>", "<seed:think>\n\n</seed:think>\n\n", ""),
+        ("[THINK]", "[THINK]\n\n[/THINK]\n\n", ""),
+        ("<|START_THINKING|>", "<|START_THINKING|>\n\n<|END_THINKING|>\n\n", "<|END_THINKING|>"),
+        ("<|thinking|>\n", "<|thinking|>\n\n<|/thinking|>\n\n", "<|/thinking|> </think>"),
+        ("<think>\n\n</think>\n\n", "<think>\n\n</think>\n\n", ""),
+        ("</think>", "</think>", ""),
+        ("<|channel>thought\n<channel|>", "<|channel>thought\n<channel|>", ""),
+        ("<answer>", "<answer>", "history"),
+    ],
+)
+def test_closes_a_thought_before_the_action(
+    tokenizer_of: Callable[[str], Any], begin: str, closed: str, comment: str
+) -> None:
+    """Empty, as Qwen3 does it. Past answers stay as the template shows them."""
+    tokenizer = tokenizer_of("qwen2")
+    tokenizer.chat_template = asking(begin, history=begin if comment == "history" else "", comment=comment)
+    ours = prompter(tokenizer, ChatPrompt(system="", history=1))
+    prompt = text_of(tokenizer, ours.prompt_ids(Question("Red.", None, steps(1))))
+    assert prompt.endswith(f"<|im_start|>user\nRed.<|im_end|>\n<|im_start|>assistant\n{closed}")
+    assert prompt.count(closed) == (2 if comment == "history" else 1)
+    assert text_of(tokenizer, ours.action_ids("open")) == "open<|im_end|>"
+    tokenizer.chat_template = ours.layout.changed_template or tokenizer.chat_template  # as an export writes it
+    assert text_of(tokenizer, rendered(tokenizer, messages("qwen2", "", "Red."), ask=True)).endswith(closed)
+
+
+def test_closes_a_thought_that_an_argument_opens(tokenizer_of: Callable[[str], Any]) -> None:
+    tokenizer = tokenizer_of("qwen2")
+    tokenizer.chat_template = asking("' + ('<think>\\n' if enable_thinking else '') + '")
+    for thinks, end in ((False, "assistant\n"), (True, "assistant\n<think>\n\n</think>\n\n")):
+        ours = prompter(tokenizer, ChatPrompt(system="", arguments={"enable_thinking": thinks}))
+        assert text_of(tokenizer, ours.prompt_ids(Question("Red.", None))).endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("begin", "history"),
+    [
+        ("<|thinking|>", ""),
+        ("<|START_THINKING|>", ""),
+        ("<scratchpad>\n", ""),
+        ("Let me think.\n", ""),
+        ("", "<think>"),
+    ],
+)
+def test_rejects_an_answer_inside_an_open_thought(tokenizer_of: Callable[[str], Any], begin: str, history: str) -> None:
+    tokenizer = tokenizer_of("qwen2")
+    tokenizer.chat_template = asking(begin, history=history)
+    with pytest.raises(ModelError, match=r"Expected a chat template with answers outside of thoughts; .* leaves '"):
+        prompter(tokenizer, ChatPrompt(system="", history=1)).prompt_ids(Question("Red.", None, steps(1)))
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [
