@@ -26,7 +26,7 @@ from poad_sb3.distributions.free import generate
 from poad_sb3.distributions.trie import TrieDistribution, branch_row
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelFactory
-from poad_sb3.language_model.lora import merged_copy
+from poad_sb3.language_model.lora import float32_copy, merge
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.language_model.self_check import probe_length, refuse
 from poad_sb3.settings.model import Check
@@ -39,9 +39,11 @@ __all__ = [
     "Agreement",
     "ModelReport",
     "examine_model",
-    "export_error",
+    "log_prob_error",
     "measure_agreement",
+    "merged_copy",
     "perturbed",
+    "probe_log_probs",
     "require_agreement",
 ]
 
@@ -52,8 +54,8 @@ RATIO_TOLERANCE, ROUNDED_TOLERANCE = 1e-4, 0.5
 """Tolerances of the first ratio of an update: in float32, and in 16 bits or less, where batches of another shape round
 apart."""
 EXPORT_TOLERANCE = 1e-3
-"""Tolerance of log-probabilities of a merged model in float32: in every layer adapter and base are summed in another
-order."""
+"""Tolerance of log-probabilities of a merged model, in float32 whatever the base: in every layer adapter and base are
+summed in another order."""
 
 _WRITTEN = 4
 """Number of tokens of a free action of the probe."""
@@ -127,14 +129,38 @@ def measure_agreement(lm: LanguageModel) -> Agreement:
         return Agreement(_ratio_error(lm), _log_prob_error(lm))
 
 
-def export_error(lm: LanguageModel, exported: Any) -> float:
-    """Return the largest difference of a log-probability between a model with its adapter and one with it merged.
+def merged_copy(lm: LanguageModel) -> tuple[Any, float]:
+    """Return a copy of the model in float32 with the adapter merged, and the largest change of a log-probability.
+
+    In 16 bits the change would be that of rounding: of activations, which is another for merged weights.
 
     Args:
-        lm: Language model with its adapter, unmerged.
-        exported: Model with the adapter merged; it may be on another device.
+        lm: Language model with an adapter; it stays as it is.
+
+    Raises:
+        ValueError: If peft cannot merge the adapter.
+        RuntimeError: If peft cannot merge the adapter.
     """
-    return max(_difference(_own(exported, prompt), _own(lm.base, prompt)) for prompt in _prompts(lm)[0])
+    copied = float32_copy(lm.network)
+    before = probe_log_probs(lm, copied.get_base_model())
+    merged = merge(copied)
+    return merged, log_prob_error(before, probe_log_probs(lm, merged))
+
+
+@torch.no_grad()
+def probe_log_probs(lm: LanguageModel, base: Any) -> list[Tensor]:
+    """Return the log-probabilities of the next token after each prompt of the probe.
+
+    Args:
+        lm: Language model whose prompts are probed.
+        base: Transformers model to score them by.
+    """
+    return [_own(base, prompt) for prompt in _prompts(lm)[0]]
+
+
+def log_prob_error(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
+    """Return the largest difference of a log-probability; infinity where one is no finite number."""
+    return max(_difference(*pair) for pair in zip(ours, theirs, strict=True))
 
 
 @dataclass(frozen=True)
@@ -181,7 +207,7 @@ def examine_model(model: str | ModelFactory) -> ModelReport:
     export, problem = None, ""
     try:
         with perturbed(lm.network):
-            export = export_error(lm, merged_copy(lm.network))
+            _, export = merged_copy(lm)
     except (ValueError, RuntimeError, NotImplementedError) as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())[:100]}"
     verdict = "agrees" if export is not None and export < EXPORT_TOLERANCE else "export differs"

@@ -27,14 +27,14 @@ from transformers import GenerationConfig
 
 from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.common.policies import LLMPolicy
-from poad_sb3.distributions.agreement import EXPORT_TOLERANCE, ROUNDED_TOLERANCE, export_error
+from poad_sb3.distributions.agreement import EXPORT_TOLERANCE, log_prob_error, merged_copy, probe_log_probs
 from poad_sb3.errors import ExportError
 from poad_sb3.export.folder import new_folder, require_whole, write_manifest
 from poad_sb3.language_model import smollm2
 from poad_sb3.language_model.gguf import is_gguf
+from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import local_path, no_progress_bars
-from poad_sb3.language_model.lora import is_quantized, merged_copy
-from poad_sb3.language_model.self_check import is_full_precision
+from poad_sb3.language_model.lora import is_quantized
 from poad_sb3.settings.model import Check
 from poad_sb3.settings.sampling import ActionSampling
 
@@ -316,17 +316,17 @@ def _bits(tensor: Tensor) -> Tensor:
 
 def _write_merged(policy: LLMPolicy, folder: Path, check: Check) -> int:
     """Write the merged model as transformers does, read it back, compare, and return the number of tensors."""
-    merged = _merged(policy.lm.network)
+    merged, difference = _merged(policy.lm)
     kind, merged.generation_config = type(merged), _generation_config(policy)
     with no_progress_bars():
         merged.save_pretrained(folder)
+        expected = probe_log_probs(policy.lm, merged.float())
         del merged  # before it is loaded again
-        written = kind.from_pretrained(folder, dtype="auto")
-    difference = export_error(policy.lm, written)
-    tolerance = EXPORT_TOLERANCE if is_full_precision(policy.lm.base) else ROUNDED_TOLERANCE
-    if difference >= tolerance:
+        written = kind.from_pretrained(folder, dtype=torch.float32)
+    difference = max(difference, log_prob_error(expected, probe_log_probs(policy.lm, written)))
+    if difference >= EXPORT_TOLERANCE:
         message = (
-            f"Expected a merged model with the policy's log-probabilities within {tolerance}; those of "
+            f"Expected a merged model with the policy's log-probabilities within {EXPORT_TOLERANCE}; those of "
             f"{policy.lm.base.config.model_type} differ by {difference:.2g}. Fix: export the adapter, or pass "
             "check='warn' (poad export --merge --check warn)."
         )
@@ -336,8 +336,12 @@ def _write_merged(policy: LLMPolicy, folder: Path, check: Check) -> int:
     return len(written.state_dict())
 
 
-def _merged(network: Any) -> Any:
-    """Return a model of transformers with the policy's weights, without mutable state shared with the live one."""
+def _merged(lm: LanguageModel) -> tuple[Any, float]:
+    """Return a model of transformers with the policy's weights in the base's number format, and the error of merging.
+
+    It shares no mutable state with the live model.
+    """
+    network = lm.network
     base = network.get_base_model() if isinstance(network, PeftModel) else network
     if is_quantized(base) or getattr(base.config, "quantization_config", None):
         raise ExportError(
@@ -348,7 +352,7 @@ def _merged(network: Any) -> Any:
     if base is network:
         shallow = copy.copy(network)
         shallow.config = copy.deepcopy(network.config)  # saving notes the dtype in it
-        return shallow
+        return shallow, 0.0
     ends = (base.get_input_embeddings(), base.get_output_embeddings())
     is_tied = base.config.get_text_config().tie_word_embeddings
     if is_tied and any(isinstance(end, BaseTunerLayer | AuxiliaryTrainingWrapper) for end in ends):
@@ -357,9 +361,13 @@ def _merged(network: Any) -> Any:
             "Merged into one it would change both. Fix: export the adapter."
         )
     try:
-        return merged_copy(network)
+        merged, difference = merged_copy(lm)
     except (ValueError, RuntimeError) as error:
         raise ExportError(
             f"Expected an adapter that can be merged; got {str(error)[:_LONGEST]}. "
             "Fix: if its weights are no longer finite, take an earlier checkpoint; else export the adapter."
         ) from error
+    dtypes = {name.replace(".base_layer.", "."): tensor.dtype for name, tensor in base.state_dict().items()}
+    for name, tensor in merged.state_dict(keep_vars=True).items():
+        tensor.data = tensor.data.to(dtypes.get(name, tensor.dtype))
+    return merged, difference

@@ -178,26 +178,34 @@ def bypassed(network: PeftModel) -> Iterator[None]:
             layer.enable_adapters(True)
 
 
-def merged_copy(network: PeftModel) -> Any:
-    """Return a copy of the model in the CPU's memory, with the adapter merged into its weights.
+def float32_copy(network: PeftModel) -> PeftModel:
+    """Return a copy of the model in the CPU's memory, in float32: there base and adapter add up without rounding."""
+    # deepcopy would copy on the model's own device, where there may be no room for a second one.
+    copies: dict[int, Any] = {id(one): nn.Parameter(_on_cpu(one), requires_grad=False) for one in network.parameters()}
+    copies |= {id(one): _on_cpu(one) for one in network.buffers()}
+    copied = copy.deepcopy(network, copies)
+    if copied.get_base_model().config._attn_implementation not in (None, "eager", "sdpa"):
+        copied.get_base_model().set_attn_implementation("eager")  # others need a GPU, or 16 bits
+    return copied
+
+
+def merge(network: PeftModel) -> Any:
+    """Merge the adapter into the weights of the base model, and return that.
 
     Raises:
         ValueError: If peft cannot merge the adapter.
         RuntimeError: If peft cannot merge the adapter.
     """
-    # deepcopy would copy on the model's own device, where there may be no room for a second one.
-    known: dict[int, Any] = {id(one): nn.Parameter(_on_cpu(one), requires_grad=False) for one in network.parameters()}
-    known |= {id(one): _on_cpu(one) for one in network.buffers()}
-    copied = copy.deepcopy(network, known)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="All adapters are already merged")
-        for _, second in _tied_layers(copied):  # the weight gets the adapter by the first
+        for _, second in _tied_layers(network):  # the weight gets the adapter by the first
             second.merged_adapters = list(second.active_adapters)
-        return copied.merge_and_unload(safe_merge=True)
+        return network.merge_and_unload(safe_merge=True)
 
 
 def _on_cpu(tensor: Tensor) -> Tensor:
-    return tensor.detach().to("cpu", copy=True)
+    dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
+    return tensor.detach().to("cpu", dtype, copy=True)
 
 
 def _is_plain_lora(layer: Any) -> bool:
