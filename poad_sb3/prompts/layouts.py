@@ -224,7 +224,7 @@ class ChatLayout(Layout):
         """
         tag = _open_thought(asked)
         if tag:
-            names = {*_TAG.findall(self._chat_template or ""), *self._added_names()}
+            names: set[str] = {*_TAG.findall(self._chat_template or ""), *self._added_names()}
             ends = {name for name in names if _THOUGHT.search(name) and _CLOSES.search(name)}
             usual = re.sub(r"(?=\w)", "/", tag, count=1)
             if usual in ends or (not ends and tag[1].isalpha()):

@@ -221,7 +221,7 @@ def test_half_precision_and_shards(small_folder: Path, tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize("targets", ["all-linear", ["lm_head"]])
 def test_merges_a_base_in_bfloat16_without_its_rounding(tmp_path: Path, targets: Any) -> None:
-    """With large weights, activations in bfloat16 round apart by more than any bound; the merge is right all the same."""
+    """With large weights, activations in bfloat16 round apart by more than any bound; the merge is right."""
     folder = save_small_model(tmp_path / "base", words=LAMP_WORDS.split(), scale=12)
     agent = untrained(folder, dtype="bfloat16", lora={"target_modules": targets})
     randomise(agent.policy, scale=5)
