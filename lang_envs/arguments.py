@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 from collections.abc import Iterable
-from typing import TypeGuard
+from typing import SupportsFloat, TypeGuard
 
 import numpy as np
 
-__all__ = ["check_choice", "check_flags", "check_integer", "is_number"]
+from lang_envs.errors import RewardError
+
+__all__ = ["check_choice", "check_flags", "check_integer", "finite_reward", "is_number", "reward_number"]
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -54,3 +57,37 @@ def check_flags(**flags: object) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, bool):
             raise TypeError(f"Expected {name} to be True or False; got {flag!r}.")
+
+
+def reward_number(reward: object, env: object) -> float:
+    """Return the reward of a step as a float: that of a number, or of an array or tensor that holds one number.
+
+    Args:
+        reward: Reward as the environment returned it. NaN and infinity are returned too.
+        env: Environment, for the message.
+
+    Raises:
+        RewardError: If the reward is anything else.
+    """
+    if type(reward) is float:
+        return reward
+    with contextlib.suppress(TypeError, ValueError, OverflowError, RuntimeError):  # of numpy, and of torch
+        number = reward.item() if hasattr(reward, "item") else reward
+        if isinstance(number, SupportsFloat):
+            return float(number)
+    raise RewardError(
+        f"Expected a number as reward of {env}; got {' '.join(repr(reward).split())[:80]}. "
+        "Fix: return a float from its step()."
+    )
+
+
+def finite_reward(reward: object, env: object) -> float:
+    """Return the reward of a step as a finite float; see `reward_number`.
+
+    Raises:
+        RewardError: If the reward is no single number, or not finite.
+    """
+    number = reward_number(reward, env)
+    if not math.isfinite(number):
+        raise RewardError(f"Expected a finite number as reward of {env}; got {number}. Fix: correct the environment.")
+    return number

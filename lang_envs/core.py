@@ -11,7 +11,6 @@ import copy
 import hashlib
 import importlib
 import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -21,8 +20,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from lang_envs.arguments import check_flags, is_number
-from lang_envs.errors import ActionError, LangEnvsError, StateError
+from lang_envs.arguments import check_flags, finite_reward, is_number
+from lang_envs.errors import ActionError, LangEnvsError, RewardError, StateError
 from lang_envs.spaces import TextObservation, TextSpace, TokenSequence
 from lang_envs.tokenizers import Tokenizer, resolve_tokenizer
 
@@ -300,9 +299,8 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     def _checked(self, method: str, outcome: object) -> Outcome:
         """Return the outcome of a family's method in Python's types: numpy's scalars are no state."""
         if isinstance(outcome, Outcome):
-            with contextlib.suppress(TypeError, ValueError, OverflowError):
-                if math.isfinite(reward := float(outcome.reward)):
-                    return Outcome(reward, *map(bool, outcome[1:]))
+            with contextlib.suppress(RewardError):
+                return Outcome(finite_reward(outcome.reward, self), *map(bool, outcome[1:]))
         raise LangEnvsError(
             f"Expected {type(self).__name__}.{method} to return an Outcome with a finite reward; got {outcome!r:.200}. "
             "Fix: return lang_envs.core.Outcome(reward, terminated, truncated, success)."

@@ -11,6 +11,7 @@ __all__ = [
     "InfoError",
     "LangEnvsError",
     "MissingExtraError",
+    "RewardError",
     "StateError",
     "TokenizerError",
     "install_command",
@@ -38,6 +39,10 @@ class ActionError(LangEnvsError, ValueError):
 
 class InfoError(LangEnvsError, ValueError):
     """An `info` of a reset or step without the fields that the contract of environments promises."""
+
+
+class RewardError(LangEnvsError, TypeError):
+    """A reward that is no single number, or not finite where it is counted."""
 
 
 class StateError(LangEnvsError, ValueError):

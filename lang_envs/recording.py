@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lang_envs.agents import Agent
+from lang_envs.arguments import finite_reward
 from lang_envs.errors import LangEnvsError
 from lang_envs.files import write_bytes
 from lang_envs.wrappers import TextAction
@@ -76,7 +77,7 @@ def record_episode(
         while not (terminated or truncated) and len(frames) < max_frames:
             actions.append(agent(env.unwrapped, text, info["admissible_actions"]))
             text, reward, terminated, truncated, info = env.step(actions[-1])
-            total += float(reward)
+            total += finite_reward(reward, env.unwrapped)
             frames.append(_frame(env))
     return Recording(frames, actions, total, terminated, truncated, bool(info.get("success", False)))
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.agents.base import Agent, Decision, TokenCredit, Usage
 from benchmarks.runner.errors import AgentFailedError
+from lang_envs.arguments import finite_reward
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episode_lines import moves_of
 
@@ -116,6 +117,7 @@ def play_episode(
 
     Raises:
         AgentFailedError: If the answer of the agent is not a valid `Decision`.
+        RewardError: If a reward is no single finite number.
     """
     observation, info = env.reset(seed=seed)
     info = _copied(info)  # an environment may keep writing into its own
@@ -133,7 +135,7 @@ def play_episode(
         shown = observation
         observation, paid, terminated, truncated, info = env.step(decision.text)
         info = _copied(info)
-        step = Step(shown, listed, decision, float(paid), terminated, truncated, observation, info)
+        step = Step(shown, listed, decision, finite_reward(paid, inner), terminated, truncated, observation, info)
         agent.observe(decision, observation, step.reward, terminated, truncated, _copied(info))
         if watch is not None:
             cut = truncated and not terminated

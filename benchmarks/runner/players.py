@@ -24,7 +24,7 @@ from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from benchmarks.runner.errors import AgentFailedError, BenchmarkError
 from benchmarks.runner.plan import Identity, Job, Plan
 from benchmarks.runner.records import episode_record, step_records
-from lang_envs.errors import LangEnvsError
+from lang_envs.errors import LangEnvsError, RewardError
 from lang_envs.report.results import check_step
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episode_lines import discount_of, encode
@@ -114,8 +114,8 @@ class Player:
                     check_step(json.loads(encode(line)))  # as it will be read
                 return Played(job, record, lines, time.perf_counter() - started)
         except (Exception, SystemExit) as error:  # code of others may call exit(), and the run would end as if done
-            # As text: an agent's exception need not survive pickling. The message of an AgentError is enough.
-            whole = "" if isinstance(error, AgentError) else "".join(traceback.format_exception(error))
+            # As text: an agent's exception need not survive pickling. The message of our own errors is enough.
+            whole = "" if isinstance(error, AgentError | RewardError) else "".join(traceback.format_exception(error))
             raise AgentFailedError(
                 f"Expected {job} to be played to its end; got {type(error).__name__}: {str(error).rstrip('.')}. "
                 "Fix: correct the cause. The episodes before it are kept, and the same command resumes.",

@@ -9,6 +9,7 @@ import gymnasium as gym
 from rich.console import Console
 from rich.text import Text
 
+from lang_envs.arguments import finite_reward
 from lang_envs.cli.common import counted, signed
 from lang_envs.text import printable
 from lang_envs.wrappers import TextAction
@@ -31,8 +32,9 @@ def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:
         if said is None:
             break
         text, reward, terminated, truncated, info = talking.step(said)
-        total, n_actions = total + float(reward), n_actions + 1
-        tell(console, said, float(reward), total, info)
+        paid = finite_reward(reward, env.unwrapped)
+        total, n_actions = total + paid, n_actions + 1
+        tell(console, said, paid, total, info)
     else:
         show(console, env, text)
     if info["success"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from lang_envs.arguments import finite_reward
 from lang_envs.wrappers import TextAction
 
 __all__ = ["Replayed", "recorded_arguments", "replayed"]
@@ -53,11 +54,12 @@ def replayed(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> 
     for number, step in enumerate(steps, start=1):
         differences = [] if text == step["observation"] else ["another observation"]
         text, reward, terminated, truncated, info = env.step(step["action"])
-        if float(reward) != step["reward"]:
-            differences.append(f"reward {float(reward):g} instead of {step['reward']:g}")
+        paid = finite_reward(reward, env.unwrapped)
+        if paid != step["reward"]:
+            differences.append(f"reward {paid:g} instead of {step['reward']:g}")
         ends = {"terminated": terminated, "truncated": truncated}
         if any(step.get(name, end) != end for name, end in ends.items()):
             differences.append("another end of the episode")
         if step.get("final_observation", text) != text:
             differences.append("another final observation")
-        yield Replayed(text, float(reward), info, tuple(f"step {number}: {one}" for one in differences))
+        yield Replayed(text, paid, info, tuple(f"step {number}: {one}" for one in differences))

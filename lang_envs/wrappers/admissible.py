@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 
+from lang_envs.arguments import reward_number
 from lang_envs.core import MAX_LIST_LENGTH, Tokens
 from lang_envs.errors import InfoError
 from lang_envs.spaces import TextSpace, TokenSequence
@@ -167,7 +168,7 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
 
     Raises:
         TypeError: If the observations are not text, `history` comes without a `TokenSequence` of actions, `fields` is a
-            text, or a reward is no number.
+            text, or a reward is no single number (`RewardError`).
         InfoError: If `info` lacks `admissible_actions` or one of the fields, a field is not a text, or a list is longer
             than `max_list_length`.
     """
@@ -212,18 +213,14 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
         self.episode_context = self.episode_context.begun(text)
         return self._observation(text, info), info
 
-    def step(self, action: Tokens) -> tuple[dict[str, str], SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: Tokens) -> tuple[dict[str, str], float, bool, bool, dict[str, Any]]:
         """Make one step of the wrapped environment."""
         text, reward, terminated, truncated, info = self.env.step(action)
         if self.episode_context.n_steps:
             self.episode_context = self.episode_context.after(text_of_action(self.env.action_space, action), text)
-        if not isinstance(reward, float | int | SupportsFloat):  # floats first: the protocol is slow
-            raise TypeError(
-                f"Expected a number as reward of {self.env.unwrapped}; got {reward!r:.80}. "
-                "Fix: return a float from its step()."
-            )
         mark_success(info)
-        return self._observation(text, info), reward, terminated, truncated, info
+        paid = reward_number(reward, self.env.unwrapped)
+        return self._observation(text, info), paid, terminated, truncated, info
 
     def _observation(self, text: str, info: dict[str, Any]) -> dict[str, str]:
         return observation_with_actions(text, info, self.episode_context, self._max_list_length)

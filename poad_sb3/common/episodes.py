@@ -13,6 +13,7 @@ import torch
 from numpy.random import Generator
 
 from lang_envs.agents import oracle_agent, random_agent
+from lang_envs.arguments import finite_reward
 from lang_envs.report.results import read_results
 from lang_envs.wrappers import TextAction
 from lang_envs.wrappers.admissible import admissible_actions_of
@@ -222,6 +223,7 @@ class EpisodeInPlay:
 
         Raises:
             EncodingError: If the action space cannot hold a listed action.
+            RewardError: If the reward is no single finite number.
         """
         before, listed = self.context.text, self.info["admissible_actions"]
         if listed is not None:
@@ -235,7 +237,7 @@ class EpisodeInPlay:
             admissible_actions=listed,
             action=action,
             info=self.info,
-            reward=float(reward),
+            reward=finite_reward(reward, self.env.unwrapped),
             terminated=bool(terminated),
             truncated=bool(truncated),
         )

@@ -26,6 +26,7 @@ import lang_envs  # noqa: F401 - registers its ids
 from poad_sb3.distributed.ray_cluster import find_modules
 from poad_sb3.errors import WorkerError
 from poad_sb3.vec_env.env_states import capture_envs, restore_envs
+from poad_sb3.vec_env.rewards import guard_rewards
 from poad_sb3.vec_env.stepping import Stepper
 
 __all__ = ["Description", "EnvHost", "History", "Invoke", "Operation", "Reset", "Step", "Stepped"]
@@ -168,6 +169,7 @@ class EnvHost:
         make: Callable[[], gym.Env[Any, Any]] = cloudpickle.loads(packed)
         made = make_vec_env(make, n_envs)
         assert isinstance(made, DummyVecEnv)
+        guard_rewards(made)
         self._envs = [DummyVecEnv([partial(_same, env)]) for env in made.envs]
         self._steppers = [Stepper(env) for env in self._envs]
         self._steps_elsewhere = made.has_attr("steps_elsewhere") and all(made.get_attr("steps_elsewhere"))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lang_envs import LangEnv, LangEnvsError, Outcome, StateError
@@ -88,6 +89,13 @@ def test_an_outcome_that_is_none_names_the_method(monkeypatch: pytest.MonkeyPatc
     env.reset(seed=0)
     with pytest.raises(LangEnvsError, match=rf"Expected Door\.{method} to return an Outcome with a finite reward"):
         env.step_text("open it" if method == "_execute" else "sing")
+
+
+def test_a_reward_in_an_array_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Door, "_execute", lambda *_: Outcome(np.array([2.0]), False, False, False))  # type: ignore[arg-type]
+    env = Door()
+    env.reset(seed=0)
+    assert env.step_text("open it")[1] == 2.0
 
 
 def test_a_world_in_attributes_alone_has_no_state(monkeypatch: pytest.MonkeyPatch) -> None:

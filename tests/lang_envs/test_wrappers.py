@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -14,6 +18,8 @@ from gymnasium.utils.env_checker import check_env
 from walk import IDS, oracle_policy, random_policy, same, walk_from_reset
 
 from lang_envs import ActionError, InfoError, TextSpace, TokenSequence
+from lang_envs.arguments import finite_reward
+from lang_envs.errors import RewardError
 from lang_envs.wrappers import AdmissibleObservation, ByteObservation, TextAction
 from lang_envs.wrappers.admissible import admissible_observation, admissible_space
 
@@ -108,21 +114,36 @@ class Broken(gym.Env[str, Any]):
         return "x", self.info["reward"], False, False, self.info
 
 
-@pytest.mark.parametrize("reward", [None, "1"])
-def test_a_reward_that_is_no_number_names_its_environment(reward: Any) -> None:
+NO_REWARDS = (None, "1", b"1", [1.0], {}, 1j, 10**400, *map(np.array, ([1.0, 2.0], [], "1", [None])))
+TENSOR = SimpleNamespace(item=lambda: 2.0)
+"""As one of torch or jax."""
+REWARDS = (1, True, np.bool_(True), np.float32(0.5), np.int64(2), Decimal("0.5"), Fraction(1, 2), TENSOR)
+REWARDS += tuple(map(np.array, (0.5, [2.0], [[2]])))
+
+
+@pytest.mark.parametrize("reward", NO_REWARDS, ids=lambda reward: f"{reward!r:.20}")
+def test_rejects_a_reward_that_is_no_number(reward: Any) -> None:
     env = AdmissibleObservation(Broken({"admissible_actions": None, "reward": reward}))
     env.reset()
-    with pytest.raises(
-        TypeError, match=rf"^Expected a number as reward of <Broken.*>; got {reward!r}\. Fix: return a "
-    ):
+    got = re.escape(f"{reward!r:.80}")
+    with pytest.raises(RewardError, match=rf"^Expected a number as reward of <Broken.*>; got {got}\. Fix: return a "):
         env.step(env.action_space.encode("x"))
 
 
-@pytest.mark.parametrize("reward", [1, True, np.float32(0.5), np.array(0.5), np.int64(2)], ids=repr)
+@pytest.mark.parametrize("reward", REWARDS, ids=repr)
 def test_rewards_are_numbers_of_any_kind(reward: Any) -> None:
     env = AdmissibleObservation(Broken({"admissible_actions": None, "reward": reward}))
     env.reset()
-    assert env.step(env.action_space.encode("x"))[1] is reward
+    paid = env.step(env.action_space.encode("x"))[1]
+    assert (type(paid), paid) == (float, float(reward.item() if hasattr(reward, "item") else reward))
+
+
+@pytest.mark.parametrize("reward", [float("nan"), np.array([-np.inf]), None])
+def test_rejects_a_reward_that_is_not_finite(reward: Any) -> None:
+    with pytest.raises(
+        RewardError, match=r"^Expected a (finite )?number as reward of lamps; got (nan|-inf|None)\. Fix"
+    ):
+        finite_reward(reward, "lamps")
 
 
 def _in_a_vector(env: gym.Env[Any, Any]) -> Any:

@@ -106,6 +106,18 @@ class FullDoors(Doors):
         return frame
 
 
+class PaidDoors(Doors):
+    """Doors with one reward."""
+
+    def __init__(self, *, pay: Any = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pay = pay
+
+    def go(self, text: str | None) -> Any:
+        super().go(text)
+        return self.pay
+
+
 class LoopingDoors(FullDoors):
     """Breaks the contract: its oracle is wrong."""
 
@@ -116,4 +128,5 @@ class LoopingDoors(FullDoors):
 gym.register("ThirdParty/Doors-v0", entry_point="third_party:Doors")
 gym.register("ThirdParty/FullDoors-v0", entry_point="third_party:FullDoors")
 gym.register("ThirdParty/OpenDoors-v0", entry_point="third_party:OpenDoors")
+gym.register("ThirdParty/PaidDoors-v0", entry_point="third_party:PaidDoors")
 gym.register("ThirdParty/LoopingDoors-v0", entry_point="third_party:LoopingDoors")

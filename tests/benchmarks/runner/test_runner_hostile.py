@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
+from third_party import PaidDoors
 
 from benchmarks.agents import AgentError, make_agent
 from benchmarks.reports.credit_picture import credit_picture
@@ -22,6 +24,7 @@ from benchmarks.reports.html_report import write_html
 from benchmarks.reports.report import improvements, markdown_tables, overview_table, write_report
 from benchmarks.reports.rollouts import Rollout, RolloutStep, read_rollout
 from benchmarks.reports.statistics import probability_of_improvement
+from benchmarks.runner.episodes import play_episode
 from benchmarks.runner.errors import AgentFailedError, BenchmarkError, ResultFileError
 from benchmarks.runner.files import write_picture
 from benchmarks.runner.lines import read_lines
@@ -29,9 +32,13 @@ from benchmarks.runner.plan import Plan, header_of
 from benchmarks.runner.players import Player, Workers
 from benchmarks.runner.results import load
 from benchmarks.runner.session import measure
+from lang_envs.errors import RewardError
 from lang_envs.private import without_secrets
 from lang_envs.report import ReportError
 from lang_envs.report.results import steps_file
+from lang_envs.wrappers import TextAction
+from poad_sb3.common.episodes import EpisodeInPlay
+from poad_sb3.prompts.templates import ContextSpec
 
 KEYS, KITCHEN = "KeyToken-v0", "Overcooked-TomatoSalad-v0"
 
@@ -94,6 +101,22 @@ def test_numbers_of_numpy_are_counted(tmp_path: Path) -> None:
 def test_answers_that_could_not_be_written_name_the_episode(which: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(AgentFailedError, match=f"KeyToken-v0, seed 0, episode 0 .*{message}"):
         measure(_plan("Answers", agent_settings={"which": which}), tmp_path / "bad.jsonl")
+
+
+PLAYERS: dict[str, Callable[[TextAction], float]] = {
+    "runner": lambda env: play_episode(env, make_agent("random"), 0, 1.0).episode_return,
+    "poad eval": lambda env: EpisodeInPlay(0, KEYS, 0, env, ContextSpec()).step("take the red door")["reward"],
+}
+
+
+@pytest.mark.parametrize("player", PLAYERS)
+def test_a_reward_is_one_finite_number(player: str) -> None:
+    env = TextAction(PaidDoors(n_tries=1, pay=np.array([2.0])))
+    assert PLAYERS[player](env) == 2.0
+    for pay in (None, float("nan"), np.array([1.0, 2.0])):
+        env = TextAction(PaidDoors(n_tries=1, pay=pay))
+        with pytest.raises(RewardError, match=r"Expected a (finite )?number as reward of <PaidDoors.*; got .*\. Fix: "):
+            PLAYERS[player](env)
 
 
 def test_an_agent_without_name_or_settings_has_those_of_its_place() -> None:

@@ -1,0 +1,75 @@
+"""Rewards of environments of others: numbers of any kind reach the training, other values are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from third_party import PaidDoors
+from toy import LampEnv
+
+from lang_envs.errors import RewardError
+from poad_sb3.distributed.env_host import EnvHost
+from poad_sb3.vec_env.make_envs import make_envs
+from poad_sb3.vec_env.pipelined import make_pipelined_envs
+from poad_sb3.vec_env.rewards import NumberReward, with_number_rewards
+from poad_sb3.vec_env.text_observations import wrap_language_env
+
+VECTORS: dict[str, Callable[[Any], Any]] = {
+    "env": lambda pay: DummyVecEnv([partial(wrap_language_env, PaidDoors(pay=pay))]),
+    "monitor": lambda pay: DummyVecEnv([partial(wrap_language_env, Monitor(PaidDoors(pay=pay)))]),
+    "vector": lambda pay: DummyVecEnv([partial(PaidDoors, pay=pay)]),
+    "monitors": lambda pay: make_vec_env(partial(PaidDoors, pay=pay), 2),
+    "id": lambda pay: make_envs("third_party:ThirdParty/PaidDoors-v0", {"pay": pay, "disable_env_checker": True}, 2),
+    "parts": lambda pay: make_pipelined_envs(partial(PaidDoors, pay=pay), 2),
+}
+every_vector = pytest.mark.parametrize("vector", VECTORS)
+
+
+def step(vector: str, pay: Any) -> list[float]:
+    envs = wrap_language_env(VECTORS[vector](pay))
+    assert isinstance(envs, VecEnv)
+    envs.reset()
+    try:
+        rewards = envs.step(np.stack([envs.action_space.encode("wait")] * envs.num_envs))[1]  # type: ignore[attr-defined]
+    finally:
+        envs.close()
+    return list(rewards.tolist())
+
+
+@every_vector
+@pytest.mark.parametrize("pay", [np.array([2.0]), torch.tensor([2.0], requires_grad=True), np.int64(2)], ids=repr)
+def test_a_reward_of_one_number_arrives(vector: str, pay: Any) -> None:
+    assert set(step(vector, pay)) == {2.0}
+
+
+@every_vector
+@pytest.mark.parametrize("pay", [None, "2", np.array([1.0, 2.0])], ids=repr)
+def test_rejects_a_reward_of_no_number(vector: str, pay: Any) -> None:
+    with pytest.raises(
+        RewardError, match=r"^Expected a number as reward of .*PaidDoors.*; got .*\. Fix: return a float"
+    ):
+        step(vector, pay)
+
+
+def test_environments_of_an_actor_are_guarded() -> None:
+    import cloudpickle
+
+    host = EnvHost()
+    host.make((), cloudpickle.dumps(partial(PaidDoors, pay=1.0)), 2)
+    assert all(isinstance(vector.envs[0].env, NumberReward) for vector in host._envs)
+
+
+def test_an_environment_is_wrapped_once_and_one_of_this_package_never() -> None:
+    once = with_number_rewards(PaidDoors())
+    assert with_number_rewards(once) is once
+    lamps = Monitor(LampEnv())
+    assert with_number_rewards(lamps) is lamps
+    assert isinstance(lamps.env, LampEnv)
