@@ -151,7 +151,7 @@ def _recorded(file: str, lines: list[str]) -> list[list[str]]:
             else:
                 episode = tuple(entry.get(name) for name in _OF_EPISODE)
                 episodes.setdefault(episode, []).append(_text(entry["action"]))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise AgentError(
                 f"Expected a step with an action, or an episode with steps, in line {number} of {file!r}; got "
                 f"{line[:80]!r} ({type(error).__name__}: {error}). Fix: record episodes with their steps."

@@ -12,9 +12,14 @@ from benchmarks.runner.files import write_json
 from benchmarks.runner.lines import file_name
 from benchmarks.runner.machine import RESULTS
 from benchmarks.runner.results import METRICS, Cell, is_same_agent, normalised
+from lang_envs.report.schemas import WrongValueError, compile_schema
 
 FOLDER = RESULTS.parent / "leaderboard"
 _DIGITS = 6
+_AGENT = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+_check_entry = compile_schema(
+    {"type": "object", "required": ["agent", "tasks"], "properties": {"agent": _AGENT, "tasks": {"type": "object"}}}
+)
 _MEASURED = ("command", "cpu", "cores", "python", "versions", "episodes", "seeds")
 
 
@@ -53,7 +58,18 @@ def add(cells: Iterable[Cell], *, replace: bool = False, folder: Path | None = N
 
 def entries(folder: Path = FOLDER) -> list[dict[str, Any]]:
     """Return the entries of all agents on the leaderboard."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+    return [_read(path) for path in sorted(folder.glob("*.json"))]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        entry: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _check_entry(entry)
+    except (OSError, ValueError, RecursionError, WrongValueError) as error:
+        raise ResultFileError(
+            f"Expected an entry of the leaderboard in {path}; it cannot be read ({error}). Fix: restore or remove it."
+        ) from error
+    return entry
 
 
 def _check(cell: Cell) -> None:
@@ -82,7 +98,7 @@ def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any
         _require_same_agent(agent, cell.header["agent"], cell.env)
     tasks: dict[str, Any] = {}
     if path.exists():
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known = _read(path)
         if known["agent"]["name"] != agent["name"]:
             raise ResultFileError(
                 f"Expected an agent whose name makes a file of its own; {path.name} is that of "

@@ -70,7 +70,7 @@ def _lines_of(path: Path, lines: Iterator[bytes]) -> Iterator[Line]:
         end += len(text)
         try:
             record = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
             raise ResultFileError(

@@ -18,6 +18,7 @@ from benchmarks.runner.plan import Job, Plan, header_of, require_same
 from benchmarks.runner.players import Player, Workers, play_all
 from benchmarks.runner.records import key_of
 from lang_envs.report.results import steps_file
+from lang_envs.report.schemas import WrongValueError, checker_of
 
 Watch = Callable[[int, int], None]
 """Called with the number of episodes in the file, and their final number."""
@@ -120,6 +121,13 @@ def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> 
                 f"Expected {jobs[len(found)] if len(found) < len(jobs) else 'no more lines'} in line {len(found) + 2} "
                 f"of {file.path}; got {str(line.record)[:80]}. Fix: restore the file, or begin another with --out."
             )
+        try:
+            checker_of("episode")(line.record)
+        except WrongValueError as error:
+            raise ResultFileError(
+                f"Expected {error.expected} in {error.path} of line {len(found) + 2} of {file.path}; got {error.got}. "
+                "Fix: restore the file, or begin another with --out."
+            ) from error
         found.append(line.record)
         ends.append(line.end)
     return found, ends

@@ -52,6 +52,11 @@ class WrongValueError(Exception):
         super().__init__(expected, got)
         self.expected, self.got, self.field = expected, got, list(field)
 
+    def __str__(self) -> str:
+        """Return the fault in words, such as `seeds[0] is null instead of an integer`."""
+        fault = "missing" if self.got == "none" else f"{self.got} instead of {self.expected}"
+        return f"{self.path or 'the whole'} is {fault}"
+
     @property
     def path(self) -> str:
         """The field as text, such as `advantages.POAD[3]`."""

@@ -273,7 +273,7 @@ def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicy
         return now
     names = ("arguments", "dataset", "prompt_template")
     same = {**{name: getattr(now, name) for name in names}, "fingerprint": now.model["fingerprint"]}
-    recorded = {**{name: getattr(existing, name) for name in names}, "fingerprint": existing.model["fingerprint"]}
+    recorded = {**{name: getattr(existing, name) for name in names}, "fingerprint": existing.model.get("fingerprint")}
     # Settings that are younger than the run have their defaults in it.
     defaults = json.loads(json.dumps(known_arguments(algorithm(config.algorithm)), default=str))
     layout = {name: now.arguments[name] for name in runs.LAYOUT if name in now.arguments}

@@ -362,7 +362,7 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
         for line in file:
             try:
                 record = json.loads(line) if line.endswith(b"\n") else None
-            except ValueError:
+            except (ValueError, RecursionError):
                 return
             if not isinstance(record, dict):
                 return

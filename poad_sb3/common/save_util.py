@@ -18,6 +18,7 @@ import torch
 from stable_baselines3.common.save_util import json_to_data, open_path
 
 from lang_envs.files import replacing
+from lang_envs.report.schemas import WrongValueError, compile_schema
 from poad_sb3.errors import CheckpointError
 
 Target = str | pathlib.Path | io.BufferedIOBase
@@ -28,6 +29,17 @@ since 4 a rollout names its estimator and the header the version of the package,
 token."""
 _DIGESTS, _OWN_DIGEST = "sha256", "header_sha256"
 _MEMBERS = frozenset({"data", "policy.pth"})
+_TEXT = {"type": "string"}
+_FIELDS = {
+    "algorithm": _TEXT,
+    "num_timesteps": {"type": "integer", "minimum": 0},
+    "model": _TEXT,
+    "action_sampling": {"type": ["string", "null"]},
+    "prompt": {"type": "object"},
+    "base_fingerprint": _TEXT,
+    _DIGESTS: {"type": "object", "additionalProperties": _TEXT},
+}
+_check_header = compile_schema({"type": "object", "required": list(_FIELDS), "properties": _FIELDS})
 
 
 @contextlib.contextmanager
@@ -135,6 +147,8 @@ def _verified_header(archive: zipfile.ZipFile, target: Target) -> dict[str, Any]
     if HEADER not in names:
         raise _damaged(target, HEADER, "missing")
     header: dict[str, Any] = json.loads(archive.read(HEADER))
+    if not isinstance(header, dict):
+        raise _damaged(target, HEADER, "wrong (no mapping)")
     if header.get("format") != FORMAT:
         raise CheckpointError(
             f"Expected a checkpoint of layout {FORMAT}; {target} is of layout {header.get('format')}, written by "
@@ -142,6 +156,10 @@ def _verified_header(archive: zipfile.ZipFile, target: Target) -> dict[str, Any]
         )
     if header.get(_OWN_DIGEST) != _own_sha256(header):
         raise _damaged(target, HEADER, "damaged")
+    try:
+        _check_header(header)
+    except WrongValueError as error:
+        raise _damaged(target, HEADER, f"wrong ({error})") from error
     digests: dict[str, str] = header[_DIGESTS]
     for name in sorted(_MEMBERS | digests.keys()):
         if names.count(name) != 1:

@@ -162,11 +162,11 @@ def _lines_up_to(path: Path, step: int) -> Iterator[str]:
     """Yield the whole lines of a file whose actions were taken up to a step; none if the file does not exist."""
     if not path.exists():
         return
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8", errors="replace")
     for line in text[: text.rfind("\n") + 1].split("\n"):
         try:
             known = json.loads(line)["step"] <= step
-        except (ValueError, TypeError, KeyError):  # damaged: the step is unknown
+        except (ValueError, TypeError, KeyError, RecursionError):  # damaged: the step is unknown
             continue
         if known:
             yield f"{line}\n"

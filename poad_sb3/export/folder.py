@@ -138,7 +138,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         if isinstance(manifest["files"], dict):
             return manifest
         why = "'files' is no mapping"
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         why = f"{type(error).__name__}: {error}"
     raise ExportError(
         f"Expected a folder that an export has written; {folder} has no {MANIFEST} that can be read ({why}). "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from stable_baselines3.common.logger import CSVOutputFormat
@@ -23,7 +24,7 @@ class ResumableCSV(CSVOutputFormat):
     """
 
     def __init__(self, path: Path, up_to: int) -> None:
-        header, *rows = _whole_rows(path) or [[]]
+        header, *rows = whole_rows(path) or [[]]
         kept = [row for row in rows if _steps_of(header, row) <= up_to]
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([header, *kept] if kept else [])
@@ -34,12 +35,16 @@ class ResumableCSV(CSVOutputFormat):
         self.separator, self.quotechar = ",", '"'
 
 
-def _whole_rows(path: Path) -> list[list[str]]:
+def whole_rows(path: Path) -> list[list[str]]:
     """Return header and rows of a CSV file; a last line that a killed process left unfinished is dropped."""
     if not path.exists():
         return []
-    text = path.read_text(encoding="utf-8")
-    return [row for row in csv.reader(io.StringIO(text[: text.rfind("\n") + 1])) if row]
+    text = path.read_text(encoding="utf-8", errors="replace")
+    rows = []
+    with suppress(csv.Error):  # a damaged row, and what follows
+        for row in csv.reader(io.StringIO(text[: text.rfind("\n") + 1])):
+            rows += [row] if row else []
+    return rows
 
 
 def _steps_of(header: Sequence[str], row: Sequence[str]) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -14,6 +12,7 @@ from typing import Any, NamedTuple
 from lang_envs.private import flat_facts, without_private
 from lang_envs.report import LearningCurve, Report, Run, Table, read_run
 from lang_envs.report.statistics import LEVEL, learning_curve, mean
+from poad_sb3.runs.progress_csv import whole_rows
 from poad_sb3.runs.run_folder import LAYOUT, RunConfig, RunError, RunFolder
 
 __all__ = ["report_of_runs"]
@@ -113,13 +112,21 @@ def _summary(labels: Sequence[str], trainings: Sequence[_Training]) -> Table:
         recorded = list(_recorded(one.episodes))
         steps = last.get(_STEPS, "")
         numbers = [last.get(name, "") for name in ("rollout/ep_rew_mean", "rollout/success_rate")]
-        shown = [f"{float(number):.3f}" if number else "" for number in numbers]
+        shown = [_three_digits(number) for number in numbers]
         if recorded:
             shown.append(f"{recorded[-1][1]:.3f} at step {recorded[-1][0]:,.0f}")
         rows.append((label, one.config.env_id, str(one.config.seed), steps, *shown, *[""] * (3 - len(shown))))
     head = ("run", "task", "seed", "steps", "return", "success", "return of recorded episodes")
     remark = "Return and success: means of the last stats_window_size episodes of training, undiscounted."
     return Table("Trainings", head, rows, remark)
+
+
+def _three_digits(number: str) -> str:
+    """Return a number of progress.csv, rounded; an empty text for a damaged one."""
+    try:
+        return f"{float(number):.3f}"
+    except ValueError:
+        return ""
 
 
 def _facts(config: RunConfig) -> dict[str, str]:
@@ -185,10 +192,8 @@ def _experiment(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 def _read_progress(path: Path) -> list[dict[str, str]]:
     """Return the rows of progress.csv; an unfinished last line is left out."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
+    header, *rows = whole_rows(path) or [[]]
+    return [dict(zip(header, row, strict=False)) for row in rows]
 
 
 def _curves(task: str, label: str, own: Sequence[_Training]) -> Iterator[LearningCurve]:

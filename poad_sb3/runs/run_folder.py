@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -17,9 +17,10 @@ from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputF
 
 import lang_envs
 from lang_envs.files import lock, write_text
+from lang_envs.report.schemas import WrongValueError, compile_schema, shown
 from poad_sb3.common.hyperparameters import known_arguments
 from poad_sb3.errors import PoadError
-from poad_sb3.presets import MERGED
+from poad_sb3.presets import ALGORITHMS, MERGED
 from poad_sb3.runs.progress_csv import ResumableCSV
 
 if TYPE_CHECKING:
@@ -128,12 +129,13 @@ class RunFolder:
             RunError: If the config cannot be read.
         """
         try:
-            text = self.config_file.read_text(encoding="utf-8")
+            values: dict[str, Any] = json.loads(self.config_file.read_text(encoding="utf-8"))
+            _check_config(values)
+            whole = {name: int(value) for name, value in values.items() if isinstance(value, float)}  # 16.0 is 16
+            return RunConfig(**{**values, **whole})
         except (FileNotFoundError, NotADirectoryError):
             return None
-        try:
-            return RunConfig(**json.loads(text))
-        except (ValueError, TypeError) as error:
+        except (OSError, ValueError, RecursionError, WrongValueError) as error:
             raise RunError(
                 f"Expected the config of a run in {self.config_file}; it cannot be read ({error}). "
                 "Fix: restore it, or train again in another folder."
@@ -183,6 +185,42 @@ class RunFolder:
         for scratch in self.path.glob(".*.tmp"):
             if not scratch.is_dir():  # a folder is that of an export beside this run
                 scratch.unlink(missing_ok=True)
+
+
+def _check_config(values: object) -> None:
+    """Check the JSON values of a `RunConfig`.
+
+    Raises:
+        WrongValueError: If a field is missing, unknown, or of another type, or the algorithm is unknown.
+    """
+    text, count = {"type": ["string", "null"]}, {"type": "integer", "minimum": 0}
+    arguments = {"type": "object", "properties": {MERGED: {"type": ["object", "null"]}}}
+    of_session = {"time": {"type": "string"}, "command": {"type": "array", "items": {"type": "string"}}}
+    of_session |= {"versions": {"type": "object"}}
+    kinds: dict[str, dict[str, Any]] = {
+        "str": {"type": "string"},
+        "str | None": text,
+        "int": count,
+        "int | None": {**count, "type": ["integer", "null"]},
+        "dict[str, Any]": arguments,
+        "dict[str, str | None]": {"type": "object", "additionalProperties": text},
+        "list[dict[str, Any]]": {
+            "type": "array",
+            "items": {"type": "object", "required": list(of_session), "properties": of_session},
+        },
+    }
+    of_config = fields(RunConfig)
+    properties = {
+        entry.name: kinds[str(entry.type)] for entry in of_config if entry.name != "prompt_template"
+    }  # only compared
+    properties |= {name: {**count, "minimum": 1} for name in ("n_envs", "steps", "save_every")}
+    required = [entry.name for entry in of_config if entry.default is MISSING and entry.default_factory is MISSING]
+    compile_schema({"type": "object", "required": required, "properties": properties})(values)
+    assert isinstance(values, dict)
+    if values["algorithm"] not in ALGORITHMS:
+        raise WrongValueError("the name of an algorithm", shown(values["algorithm"]), "algorithm")
+    for name in sorted(values.keys() - {entry.name for entry in of_config}):
+        raise WrongValueError("no value", shown(values[name]), name)
 
 
 def session(command: Sequence[str], from_step: int) -> dict[str, Any]:

@@ -49,12 +49,12 @@ class Pieces:
         if name not in self._known:
             try:
                 read = json.loads(self.path(job).read_bytes())
-            except (FileNotFoundError, ValueError):
+            except (FileNotFoundError, ValueError, RecursionError):
                 return None
             # A file that is torn, or says other settings than its name, was not written by us. It is written again.
             if not isinstance(read, dict) or read.get("settings") != job.settings:
                 return None
-            if not {"result", "measured"} <= read.keys():
+            if not all(isinstance(read.get(part), dict) for part in ("result", "measured")):
                 return None
             self._known[name] = read
         result: Piece = self._known[name]["result"]
