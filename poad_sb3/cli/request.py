@@ -19,7 +19,7 @@ from poad_sb3.common.hyperparameters import (
 )
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import MERGED, PRESETS
-from poad_sb3.runs.run_folder import LAYOUT, RunConfig, differences
+from poad_sb3.runs.run_folder import RunConfig, differences
 
 _APART = {"seed": "--seed", "policy": "nothing", "env": "ENV", "verbose": "nothing", "tensorboard_log": "--out"}
 """Arguments that `--set` refuses, and the option that sets each."""
@@ -137,19 +137,6 @@ class Request:
             warm_start=self._warm_start,
         )
 
-    def layout(self, config: RunConfig) -> dict[str, Any]:
-        """Return those arguments of the command that may differ from the run's own in a resumed run."""
-        given = {name: value for name, value in self.arguments.items() if name in LAYOUT}
-        found = typed_arguments(algorithm(config.algorithm), given)
-        for name, value in found.items():
-            before = config.arguments.get(name, 0)
-            if bool(before) != bool(value):  # with replicas the learner scores actions again, and rounds differently
-                fail(
-                    f"Expected {name} of at least 1 where the run has some, and 0 where it has none; the run has "
-                    f"{before}, got {value}: its result would be another. Fix: leave it out, or begin another run."
-                )
-        return found
-
     def require_same(self, config: RunConfig) -> None:
         """Refuse to resume a run with other settings than its own; options left out are as in the run."""
         for name in self.arguments:
@@ -173,7 +160,7 @@ class Request:
             given = typed_arguments(algorithm(config.algorithm), self.arguments)
         except ValueError as error:
             fail(str(error))
-        arguments = {name: value for name, value in given.items() if name not in ("device", *LAYOUT)}
+        arguments = {name: value for name, value in given.items() if name != "device"}
         found = [
             *differences(recorded, {name: value for name, value in said.items() if value is not None}),
             *differences(config.arguments, arguments, "--set "),

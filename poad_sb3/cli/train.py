@@ -101,8 +101,6 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
         free_to_change = ("steps", "save_every", "record_episodes", "ray", "n_actors")
         given = {name: getattr(request, name) for name in free_to_change}
         config = replace(existing, **{name: value for name, value in given.items() if value is not None})
-        layout = request.layout(existing)
-        config = replace(config, given={**config.given, **layout}, arguments={**config.arguments, **layout})
     if config.warm_start is not None and existing is None:
         found(Path(config.warm_start))
     if request.n_actors is not None and config.ray in (None, _NO_RAY):
@@ -247,8 +245,7 @@ def _load(
         written_by = read_header(folder.latest)["algorithm"]
         if written_by != config.algorithm:
             fail(f"{folder.latest} was written by {written_by}, but the run is of {config.algorithm}.")
-        layout = {name: config.arguments[name] for name in runs.LAYOUT if name in config.arguments}
-        model = kind.load(folder.latest, envs, device, policy_kwargs=dict(moved), **layout)
+        model = kind.load(folder.latest, envs, device, policy_kwargs=dict(moved))
     except LostRankError:
         raise
     except BAD as error:
@@ -276,8 +273,7 @@ def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicy
     recorded = {**{name: getattr(existing, name) for name in names}, "fingerprint": existing.model.get("fingerprint")}
     # Settings that are younger than the run have their defaults in it.
     defaults = json.loads(json.dumps(known_arguments(algorithm(config.algorithm)), default=str))
-    layout = {name: now.arguments[name] for name in runs.LAYOUT if name in now.arguments}
-    recorded["arguments"] = {**{name: defaults[name] for name in now.arguments}, **existing.arguments, **layout}
+    recorded["arguments"] = {**{name: defaults[name] for name in now.arguments}, **existing.arguments}
     found = list(runs.differences(recorded, same))
     if found:
         fail(f"The run cannot go on as it was: {'; '.join(found)}. Fix: restore what changed, or train again.")
@@ -334,8 +330,6 @@ def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLM
         facts.append(f"{current_ranks().size} ranks")
     if config.ray not in (None, _NO_RAY):
         facts.append(f"environments in Ray actors ({config.ray})")
-    if model.generation_replicas:
-        facts.append(f"{model.generation_replicas} replicas of the model")
     console.print(", ".join(facts), markup=False, highlight=False, soft_wrap=True)
 
 

@@ -224,9 +224,7 @@ def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
         useless.pop("credit_level", None)  # the unit of the ratio
     if sampling not in (AUTO, ActionSampling.FREE):
         why = f"action_sampling is {sampling!r}, not 'free'"
-        free_only = ["max_new_tokens", "top_k", "top_p", "stop"]
-        free_only += ["generation_endpoint", "generation_replicas"]
-        useless |= dict.fromkeys(free_only, why)
+        useless |= dict.fromkeys(["max_new_tokens", "top_k", "top_p", "stop", "generation_endpoint"], why)
     if made.generation_endpoint is None:
         useless["generation_requests"] = "there is no generation_endpoint"
     if sampling != ActionSampling.CANDIDATES:

@@ -44,8 +44,6 @@ from poad_sb3.credit.estimators import Estimator
 from poad_sb3.distributed.ranks import current_ranks
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.errors import UnsupportedEnvError
-from poad_sb3.language_model.forward import parts_of
-from poad_sb3.language_model.language_model import LEAST_TEXTS
 from poad_sb3.prompts import Question
 from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings, unknown_setting
 from poad_sb3.settings.arguments import Arguments
@@ -245,16 +243,6 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         PPOSettings.of(self, ratio=self.ratio or self.credit_level)
         trunk = (self.policy_kwargs or {}).get("critic_trunk", "frozen")
         check_combination(sampling, self.kl_coef, self._ratio, trunk)
-        if sampling.generation_replicas and self.env is not None:
-            largest = max(span.stop - span.start for span in getattr(self.env, "slices", [slice(0, self.n_envs)]))
-            n_parts = sum(map(bool, parts_of([1] * largest, self.micro_batches, LEAST_TEXTS)))
-            if n_parts == 1 or sampling.generation_replicas > n_parts:  # the policy decodes a single part itself
-                raise ValueError(
-                    f"Expected at most {n_parts if n_parts > 1 else 0} generation_replicas: the texts of {largest} "
-                    f"environments that step together are cut into so many parts of {LEAST_TEXTS} or more, with "
-                    f"micro_batches={self.micro_batches}; got {sampling.generation_replicas}. "
-                    "Fix: more environments, a larger micro_batches, or fewer replicas."
-                )
         if self.n_episodes is not None and self.env is not None and self.n_episodes * self.n_envs % credit.group_size:
             raise ValueError(
                 f"Expected n_episodes of each of {self.n_envs} environments to make whole groups of "

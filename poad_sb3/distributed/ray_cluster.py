@@ -10,7 +10,6 @@ import os
 import secrets
 import socket
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,6 @@ _CONNECT_SECONDS = 20.0
 _OBJECT_STORE_BYTES = 100 << 20
 _REGISTER_SECONDS = 600
 """Longest start of a process. After Ray's own 60 s it kills and repeats the start, on a busy machine without an end."""
-_SECONDS_TO_FREE = 10.0
 _MAX_REBUILDS = 3
 """Maximum number of times that an actor is made again without an answer in between."""
 
@@ -196,24 +194,6 @@ def room(demand: Mapping[str, float]) -> int:
     if not wanted:
         return sys.maxsize if nodes else 0
     return sum(min(int(node.get(name, 0.0) / amount + 1e-9) for name, amount in wanted.items()) for node in nodes)
-
-
-def free_room(demand: Mapping[str, float], n_actors: int) -> int:
-    """Return the number of actors with this demand that the free resources of a local cluster hold.
-
-    Args:
-        demand: Amount of each resource that one actor takes.
-        n_actors: Number of actors wanted. While fewer have room it waits up to 10 s, as ended actors free theirs.
-    """
-    import ray
-
-    end = time.monotonic() + _SECONDS_TO_FREE
-    while True:
-        free = ray.available_resources()
-        found = min(int(free.get(name, 0.0) / amount + 1e-9) for name, amount in demand.items())
-        if found >= n_actors or time.monotonic() > end:
-            return found
-        time.sleep(0.2)
 
 
 def check_room(

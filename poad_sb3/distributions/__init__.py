@@ -6,7 +6,6 @@ from poad_sb3.distributions.base import ActionDistribution
 from poad_sb3.distributions.candidates import CandidateDistribution
 from poad_sb3.distributions.endpoint import EndpointDistribution
 from poad_sb3.distributions.free import FreeDistribution
-from poad_sb3.distributions.replicas import ReplicaDistribution
 from poad_sb3.distributions.trie import TrieDistribution
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.settings.sampling import ActionSampling, Normalization, SamplingSettings
@@ -16,7 +15,6 @@ __all__ = [
     "CandidateDistribution",
     "EndpointDistribution",
     "FreeDistribution",
-    "ReplicaDistribution",
     "TrieDistribution",
     "make_distribution",
 ]
@@ -27,7 +25,7 @@ def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDi
     if sampling.action_sampling == ActionSampling.FREE:
         if sampling.generation_endpoint is not None:
             return EndpointDistribution(lm, sampling)
-        return ReplicaDistribution(lm, sampling) if sampling.generation_replicas else FreeDistribution(lm, sampling)
+        return FreeDistribution(lm, sampling)
     if sampling.action_sampling == ActionSampling.CANDIDATES:
         normalization = Normalization(sampling.candidate_normalization)
         return CandidateDistribution(lm, normalization, sampling.paper_mode, float(sampling.temperature))

@@ -32,17 +32,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
+from poad_sb3.credit.mismatch import CleanMismatch, measure_mismatch
 from poad_sb3.distributions.action_trie import Decision, TokenIds
-from poad_sb3.distributions.base import SampledAction, ScoreCache
-from poad_sb3.distributions.free import free_action, has_ended
-from poad_sb3.distributions.remote import RemoteDistribution
-from poad_sb3.errors import EndpointError
+from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
+from poad_sb3.distributions.free import FreeDistribution, free_action, generate, has_ended
+from poad_sb3.errors import EndpointError, ModelError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import SamplingSettings
 
 __all__ = ["Completion", "EndpointDistribution", "TokenServer"]
+
+_CALIBRATION = 64
+"""Number of responses of the policy's own model that the clean mismatch is measured on."""
 
 
 class Completion(NamedTuple):
@@ -158,7 +162,7 @@ class TokenServer:
         return found
 
 
-class EndpointDistribution(RemoteDistribution):
+class EndpointDistribution(FreeDistribution):
     """Ordinary sampling by a server; greedy decoding and scores by the policy's own model.
 
     Args:
@@ -169,8 +173,19 @@ class EndpointDistribution(RemoteDistribution):
         ModelError: If there is no adapter to send, or several ranks.
     """
 
+    samples_elsewhere = True
+
     def __init__(self, lm: LanguageModel, sampling: SamplingSettings) -> None:
-        super().__init__(lm, sampling, "generation_endpoint")
+        super().__init__(lm, sampling)
+        has_adapter = hasattr(lm.network, "peft_config")
+        if not has_adapter or lm.ranks.size > 1:
+            raise ModelError(
+                f"Expected an adapter and one rank with generation_endpoint; got {lm.ranks.size} ranks and lora="
+                f"{'an adapter' if has_adapter else None}. Fix: leave generation_endpoint out."
+            )
+        self._sent: tuple[tuple[int, int], ...] = ()
+        self._version = 0
+        self._clean: CleanMismatch | None = None
         assert sampling.generation_endpoint is not None
         self.server = TokenServer(sampling.generation_endpoint)
         self.adapter = ""
@@ -221,6 +236,29 @@ class EndpointDistribution(RemoteDistribution):
         n = next((n for n in range(1, len(tokens)) if ended(tokens[:n])), len(tokens))
         decisions = [Decision(place, (), token) for place, token in enumerate(tokens[:n])]
         return free_action(self.lm, sampling, prompt, tokens[:n], log_probs[:n], decisions)
+
+    def send_weights(self) -> None:
+        """Give the server the present weights of the adapter, unless it has them."""
+        trained = [parameter for parameter in self.lm.network.parameters() if parameter.requires_grad]
+        weights = tuple((parameter.data_ptr(), parameter._version) for parameter in trained)
+        if weights != self._sent:
+            self._send_weights(self._version + 1)
+            self._sent, self._version = weights, self._version + 1
+
+    @torch.no_grad()
+    def clean_mismatch(self, paths: Sequence[TokenPath]) -> CleanMismatch:
+        """Measure the mismatch of the policy's own decoding, once: 64 responses to the prompts of some paths."""
+        if self._clean is None:
+            prompts = [paths[number % len(paths)].prompt for number in range(_CALIBRATION)]
+            uniforms = np.random.default_rng(0).random((len(prompts), self._sampling.max_new_tokens))
+            responses = generate(self.lm, prompts, self._sampling, uniforms)
+            lengths = [len(response.path.decisions) for response in responses]
+            scored = torch.empty(sum(lengths))
+            for part in self.evaluate([response.path for response in responses]):
+                scored[part.units.cpu()] = part.log_prob.float().cpu()
+            sampled = np.concatenate([response.log_probs for response in responses])
+            self._clean = CleanMismatch.of(measure_mismatch(sampled, scored, lengths))
+        return self._clean
 
     def _send_weights(self, version: int) -> None:
         folder = Path(tempfile.mkdtemp(prefix="poad-adapter-"))

@@ -64,5 +64,5 @@ def load_checkpoint(checkpoint: Path, **arguments: Any) -> LLMOnPolicyAlgorithm 
         CheckpointError: If the checkpoint cannot be loaded.
     """
     kind = writer_of(checkpoint)
-    alone = {} if kind.__name__ == "BADQ" else {"generation_endpoint": None, "generation_replicas": 0}
+    alone = {} if kind.__name__ == "BADQ" else {"generation_endpoint": None}
     return kind.load(checkpoint, **{**alone, **arguments})

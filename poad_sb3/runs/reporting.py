@@ -13,7 +13,7 @@ from lang_envs.private import flat_facts, without_private
 from lang_envs.report import LearningCurve, Report, Run, Table, read_run
 from lang_envs.report.statistics import LEVEL, learning_curve, mean
 from poad_sb3.runs.progress_csv import whole_rows
-from poad_sb3.runs.run_folder import LAYOUT, RunConfig, RunError, RunFolder
+from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder
 
 __all__ = ["report_of_runs"]
 
@@ -185,9 +185,7 @@ def _distinct(labels: Sequence[str], trainings: Sequence[_Training], folders: Se
 
 def _experiment(config: RunConfig) -> Iterator[tuple[str, str]]:
     fields = {name: value for name, value in asdict(config).items() if name not in _APART}
-    # Their number leaves results as they are; whether there are some does not.
-    arguments = {name: bool(value) if name in LAYOUT else value for name, value in config.arguments.items()}
-    yield from flat_facts("run", {**fields, **arguments})
+    yield from flat_facts("run", {**fields, **config.arguments})
 
 
 def _read_progress(path: Path) -> list[dict[str, str]]:

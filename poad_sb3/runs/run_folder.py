@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 _PACKAGES = ("torch", "transformers", "peft", "stable-baselines3", "gymnasium", "numpy")
 
 
-LAYOUT = ("generation_replicas",)
-"""Arguments whose number, above 0, does not change results: a resumed run may change them."""
-
-
 class RunError(PoadError, ValueError):
     """A run that cannot be started or resumed as asked."""
 

@@ -63,7 +63,6 @@ class Arguments(TypedDict, total=False):
     stop: Sequence[str]
     generation_endpoint: str | None
     generation_requests: int
-    generation_replicas: int
     stats_window_size: int
     tensorboard_log: str | None
     policy_kwargs: Mapping[str, Any] | None

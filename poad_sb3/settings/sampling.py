@@ -45,9 +45,8 @@ class SamplingSettings(Settings):
     """Sampling of actions: arguments of the algorithms.
 
     Raises:
-        ValueError: If a value is out of range; for `paper_mode` without candidates; for `generation_endpoint` and
-            `generation_replicas` together, or either of them without sampling from the whole vocabulary; or for
-            `generation_endpoint` with `top_k` or `top_p`.
+        ValueError: If a value is out of range; for `paper_mode` without candidates; or for `generation_endpoint`
+            without sampling from the whole vocabulary.
     """
 
     action_sampling: str = setting(
@@ -86,9 +85,6 @@ class SamplingSettings(Settings):
         "place of the policy's own model",
     )
     generation_requests: int = setting(16, Count(), "requests that generation_endpoint gets at a time")
-    generation_replicas: int = setting(
-        0, Count(least=0), "copies of the model in Ray actors that generate free actions in its place; 0 for none"
-    )
 
     @property
     def restricts_tokens(self) -> bool:
@@ -103,11 +99,6 @@ class SamplingSettings(Settings):
                 f"{str(self.action_sampling)!r}. Fix: leave one of them out."
             )
         url = self.generation_endpoint
-        if self.generation_replicas and (url is not None or self.action_sampling not in (AUTO, ActionSampling.FREE)):
-            raise ValueError(
-                f"Expected action_sampling='free' and no generation_endpoint with generation_replicas; got "
-                f"{str(self.action_sampling)!r} and {url!r}. Fix: leave them out, or generation_replicas."
-            )
         if url is None:
             return
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):

@@ -130,7 +130,7 @@ def test_rejects_a_reward_that_is_no_number(reward: Any) -> None:
         env.step(env.action_space.encode("x"))
 
 
-@pytest.mark.parametrize("reward", REWARDS, ids=repr)
+@pytest.mark.parametrize("reward", REWARDS, ids=lambda reward: type(reward).__name__)
 def test_rewards_are_numbers_of_any_kind(reward: Any) -> None:
     env = AdmissibleObservation(Broken({"admissible_actions": None, "reward": reward}))
     env.reset()

@@ -392,11 +392,11 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "seed": ("POAD", {"seed": 1}),
 }
 """`micro_batches` is not among them: it changes the order of sums in large passes only (tests of `distributed`). Nor
-are `generation_endpoint`, `generation_requests` and `generation_replicas`, that need a server or Ray (tests of
+are `generation_endpoint` and `generation_requests`, that need a server (tests of
 `distributions`)."""
 PLUMBING = {"self", "policy", "env", "stats_window_size", "tensorboard_log", "policy_kwargs", "verbose", "device",
-            "_init_setup_model", "_model_preset", "micro_batches", "generation_endpoint", "generation_requests",
-            "generation_replicas"}  # fmt: skip
+            "_init_setup_model", "_model_preset", "micro_batches", "generation_endpoint",
+            "generation_requests"}  # fmt: skip
 
 
 def trained(name: str, **arguments: Any) -> dict[str, bytes]:

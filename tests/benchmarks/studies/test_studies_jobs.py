@@ -101,7 +101,7 @@ SILENT = {
     "group_size": 1, "state_key": None, "drop_truncated": False, "critic_first": True, "ratio": None,
     "clip_range_high": None, "dual_clip": None, "cispo_cap": None, "loss_reduction": "mean",
     "critic_whitening": True, "critic_init": "zero", "fsdp": False, "generation_endpoint": None,
-    "generation_requests": 16, "generation_replicas": 0,
+    "generation_requests": 16,
 }  # fmt: skip
 
 

@@ -447,7 +447,7 @@ def test_multikey_leaves_twosome_out_where_it_has_256_candidates() -> None:
 
 # ---------------------------------------------------------------------- identity
 
-_APART = {"micro_batches", "generation_endpoint", "generation_requests", "generation_replicas"}
+_APART = {"micro_batches", "generation_endpoint", "generation_requests"}
 _APART |= {"stats_window_size", "tensorboard_log", "verbose", "seed", "device", "policy_kwargs"}
 RELIED_ON = {
     "gamma_token": 1.0,

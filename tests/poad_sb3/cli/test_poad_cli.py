@@ -28,7 +28,6 @@ from lang_envs.cli import load_app
 from lang_envs.cli.common import fail, parse_settings
 from poad_sb3 import POAD, cli
 from poad_sb3.cli.app import app
-from poad_sb3.cli.request import Request
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.presets import PRESETS
 from poad_sb3.prompts import CompletionPrompt
@@ -296,19 +295,6 @@ def test_a_second_process_in_the_folder_is_refused(run: Run, straight: Path) -> 
     with RunFolder(straight).held():
         said = run("train", "--resume", "--out", str(straight), "--steps", str(8 * N), code=1)
     assert f"Expected to be alone in {straight}; another process trains in it." in " ".join(said.split())
-
-
-def test_replicas_may_change_with_a_resume_but_not_begin(run: Run, straight: Path) -> None:
-    said = run("train", "--resume", "--out", str(straight), "--set", "generation_replicas=1", code=1)
-    assert "Expected generation_replicas of at least 1 where the run has some, and 0 where it has none" in said
-    config = RunFolder(straight).read_config()
-    assert config is not None
-    for before, given in ((0, 0), (1, 2), (2, 1)):
-        config.arguments["generation_replicas"] = before
-        request = Request.parse(
-            algo=None, settings=[f"generation_replicas={given}"], env_settings=[], env_id=None, preset=None
-        )
-        assert request.layout(config) == {"generation_replicas": given}
 
 
 def test_another_environment_or_a_run_without_resume_is_refused(run: Run, straight: Path) -> None:

@@ -1,4 +1,4 @@
-"""Environments and replicas in actors, with a stand-in for Ray in this process: the quick part of Ray's tests."""
+"""Environments in actors, with a stand-in for Ray in this process: the quick part of Ray's tests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 from ray_standin import RayStandIn
 from ray_users import BrokenLamps, TracedLamps, play
-from toy import everything, make_agent
 
-from benchmarks.performance.mismatch import flat_model
 from poad_sb3.distributed.ray_vec_env import make_ray_envs
-from poad_sb3.distributions import ReplicaDistribution
 from poad_sb3.vec_env.pipelined import make_pipelined_envs
 
 
@@ -40,18 +37,3 @@ def test_an_error_of_an_environment(ray: RayStandIn, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the lamp is broken"):
         env.step(np.stack([env.action_space.encode("wait")] * 2))
     env.close()
-
-
-def test_replicas_and_a_lost_one(ray: RayStandIn) -> None:
-    settings = {"action_sampling": "free", "max_new_tokens": 8, "n_envs": 16, "n_steps": 1}
-    settings |= {"policy_kwargs": {"model": flat_model, "critic_arch": (8,)}}
-    one = make_agent(generation_replicas=1, **settings).learn(32)
-    assert len(ray.handles) == 1
-    two = make_agent(generation_replicas=2, **settings).learn(16)
-    ray.kill(ray.handles[2])
-    two.learn(16, reset_num_timesteps=False)
-    assert len(ray.handles) == 4
-    assert everything(two) == everything(one)
-    for model in (one, two):
-        assert isinstance(model.policy.distribution, ReplicaDistribution)
-        model.policy.distribution.close()  # while the stand-in is there
