@@ -105,11 +105,3 @@ def test_git_and_ruff_ignore_no_folder_of_a_package(package):
     assert ignored.stdout == ""
     excluded = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["ruff"]["extend-exclude"]
     assert all(pattern.startswith("./") for pattern in excluded), "anchored, so that they name no folder of a package"
-
-
-LOOKUP = tomllib.loads((ROOT / "tests/lookup_tasks.toml").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("task", [one for tasks in LOOKUP.values() for one in tasks], ids=lambda one: one["task"][:60])
-def test_answers_of_the_lookup_tasks_exist(task):
-    assert all((ROOT / answer).exists() for answer in task["answers"])

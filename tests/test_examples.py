@@ -50,13 +50,6 @@ def test_the_table_of_the_readme_names_every_file() -> None:
     assert [name for name in files if f'example("{Path(name).stem}"' not in source] == []
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_an_example_is_short_and_names_its_command(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) < 60
-    assert f"python examples/{path.name}" in text.split('"""')[1]
-
-
 @pytest.mark.matrix
 def test_train_and_evaluate(example: Example) -> None:
     out = example("train_and_evaluate", 128)
