@@ -181,6 +181,20 @@ def test_a_template_in_a_page_becomes_a_table(monkeypatch: pytest.MonkeyPatch) -
         _tables.filled("x", "cases", "| |\n| {nothing} |\n")
 
 
+@pytest.mark.usefixtures("pages")
+def test_the_leaderboard_marks_known_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import _results
+
+    text = _results.leaderboard_tasks("DataSciCoding")
+    notes = dict(re.findall(r"^([†‡§¶]) (.*)$", text, re.MULTILINE))
+    marked = dict(re.findall(r"\[(DataSciCoding-\S+)\]\(\S+\)([†‡§¶])", text))
+    assert "bundled with scikit-learn" in notes[marked["DataSciCoding-iris-v0"]]
+    assert "given by a formula" in notes[marked["DataSciCoding-balance-scale-v0"]]
+    assert set(notes) == set(marked.values())
+    assert not re.search("^[†‡§¶]", _results.leaderboard_tasks("Overcooked"), re.MULTILINE)
+
+
 # ---------------------------------------------------------------------- the command line
 
 
