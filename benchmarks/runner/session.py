@@ -142,7 +142,7 @@ def _take_up_steps(file: LineFile, header: Mapping[str, Any], episodes: Sequence
     end, lines = _head(file, header, again=not episodes)
     n_whole = 0
     for episode in episodes:
-        steps = list(itertools.islice(lines, episode["steps"]))
+        steps = list(itertools.islice(lines, int(episode["steps"])))
         if any(key_of(step.record) != key_of(episode) for step in steps):
             raise ResultFileError(
                 f"Expected the steps of {key_of(episode)} in {file.path}; got those of another episode. "

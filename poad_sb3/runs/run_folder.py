@@ -206,9 +206,8 @@ def _check_config(values: object) -> None:
         },
     }
     of_config = fields(RunConfig)
-    properties = {
-        entry.name: kinds[str(entry.type)] for entry in of_config if entry.name != "prompt_template"
-    }  # only compared
+    properties = {entry.name: kinds[str(entry.type)] for entry in of_config}
+    del properties["prompt_template"]  # it is compared only
     properties |= {name: {**count, "minimum": 1} for name in ("n_envs", "steps", "save_every")}
     required = [entry.name for entry in of_config if entry.default is MISSING and entry.default_factory is MISSING]
     compile_schema({"type": "object", "required": required, "properties": properties})(values)

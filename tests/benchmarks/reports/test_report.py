@@ -362,6 +362,13 @@ def test_an_agent_is_put_on_the_leaderboard_task_by_task(files: list[Path], tmp_
     assert leaderboard.entries(tmp_path) == [entry]
 
 
+@pytest.mark.parametrize("text", ["", "null", "[]", '{"agent": {}}', '{"agent": {"name": "random"}, "tasks": null}'])
+def test_rejects_a_damaged_entry_of_the_leaderboard(files: list[Path], tmp_path: Path, text: str) -> None:
+    (tmp_path / "random.json").write_text(text)
+    with pytest.raises(ResultFileError, match=r"Expected an entry of the leaderboard in .*random\.json; it cannot be"):
+        leaderboard.add(load(files[:1]), folder=tmp_path)
+
+
 def test_what_is_there_is_replaced_only_if_that_is_asked_for(files: list[Path], tmp_path: Path) -> None:
     cells = load(files[:1])
     leaderboard.add(cells, folder=tmp_path)

@@ -320,6 +320,24 @@ def test_a_file_with_other_line_ends_or_a_mark_is_read_and_gone_on_with(tmp_path
     assert [one["episode"] for one in load([path])[0].episodes] == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [({"steps": None}, "an integer .*; got null"), ({"return": "x"}, 'a finite number .*; got "x"')],
+)
+def test_rejects_an_episode_of_wrong_types_where_a_run_goes_on(
+    change: dict[str, Any], fault: str, tmp_path: Path
+) -> None:
+    path, plan = tmp_path / "own.jsonl", Plan("random", (KEYS,), 2, 1, steps=True)
+    measure(plan, path)
+    header, first, _ = path.read_text().splitlines()
+    path.write_text(f"{header}\n{json.dumps({**json.loads(first), **change})}\n")
+    with pytest.raises(ResultFileError, match=rf"Expected {fault}\. Fix: restore the file"):
+        measure(plan, path)
+    path.write_text(f"{header}\n{'[' * 100_000}\n")
+    with pytest.raises(ResultFileError, match="Expected a JSON object in every line; line 2"):
+        measure(plan, path)
+
+
 def test_an_episode_without_a_line_of_its_own_is_not_shown(tmp_path: Path) -> None:
     path = tmp_path / "own.jsonl"
     measure(_plan("Marked", envs=(KITCHEN,), episodes=1, steps=True), path)

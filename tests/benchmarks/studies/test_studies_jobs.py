@@ -61,7 +61,9 @@ def test_names_tell_task_method_steps_and_seed() -> None:
     )
 
 
-@pytest.mark.parametrize("torn", ["", "{", '{"settings": {}}', "[]", "\0\0\0"], ids=repr)
+@pytest.mark.parametrize(
+    "torn", ["", "{", '{"settings": {}}', "[]", "\0\0\0", "[" * 100_000], ids=lambda torn: f"{torn!r:.20}"
+)
 def test_a_torn_piece_is_none_and_is_written_again(torn: str, tmp_path: Path) -> None:
     pieces = Pieces(tmp_path)
     pieces.path(job()).write_text(torn)

@@ -334,6 +334,20 @@ def test_damaged_files_of_a_run_are_told(run: Run, straight: Path) -> None:
     assert "is truncated or corrupt" in run("eval", "run", code=1)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [("train", "--resume", "--out", "run"), ("train", "--resume", "--dry-run", "--out", "run"), ("eval", "run"),
+     ("export", "run", "out"), ("report", "run"), ("train", ENV_ID, "--warm-start", "run", "--out", "new")],
+    ids=" ".join,
+)  # fmt: skip
+def test_rejects_a_config_of_nulls(run: Run, straight: Path, command: tuple[str, ...]) -> None:
+    shutil.copytree(straight, "run")
+    nulls = dict.fromkeys(json.loads(Path("run/config.json").read_text()))
+    Path("run/config.json").write_text(json.dumps(nulls))
+    fault = r"Expected the config of a run in \S*run/config\.json; it cannot be read \(algorithm is null"
+    assert re.search(fault, run(*command, code=1))
+
+
 # ---------------------------------------------------------------------- refusals
 
 

@@ -108,11 +108,13 @@ def test_a_better_record_is_not_replaced_and_a_new_training_starts_anew(tmp_path
 
 
 def test_a_damaged_record_is_not_overwritten(tmp_path) -> None:
-    (tmp_path / "best_code.json").write_text('{"reward": ')
-    model = code_agent().learn(N)
-    with pytest.raises(CheckpointError, match=r"Expected the best program so far in .* Fix: restore or remove it"):
-        model.learn(N, BestCodeCallback(tmp_path), reset_num_timesteps=False)
-    assert (tmp_path / "best_code.json").read_text() == '{"reward": '
+    model, best = code_agent().learn(N), {"reward": 1.0, "step": 3, "code": "pass"}
+    wrong = [json.dumps({**best, **change}) for change in ({"reward": "1.0"}, {"code": None}, {"step": []})]
+    for text in ('{"reward": ', "null", "[]", '{"reward": 1.0}', "[" * 100_000, *wrong):
+        (tmp_path / "best_code.json").write_text(text)
+        with pytest.raises(CheckpointError, match=r"Expected the best program so far in .* Fix: restore or remove it"):
+            model.learn(N, BestCodeCallback(tmp_path), reset_num_timesteps=False)
+        assert (tmp_path / "best_code.json").read_text() == text
 
 
 def test_an_environment_without_code_is_refused(tmp_path) -> None:

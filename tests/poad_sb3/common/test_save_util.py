@@ -20,7 +20,7 @@ from toy import LampEnv
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import BADQ, POAD, CheckpointError
-from poad_sb3.common.save_util import prepare_path, read_header
+from poad_sb3.common.save_util import add_header, prepare_path, read_header
 from poad_sb3.pocket import POCKET_FOLDER
 
 ENV_ID = "Overcooked-TomatoSalad-v0"
@@ -195,6 +195,22 @@ def test_the_header_can_be_read_without_unpickling(tmp_path):
     assert header["num_timesteps"] == N
     assert header["exact_resume"] is True
     assert (tmp_path / "model.zip").stat().st_size < 2_000_000, "the base model is not in the checkpoint"
+
+
+@pytest.mark.parametrize("field", ["algorithm", "num_timesteps", "model", "prompt", "base_fingerprint"])
+def test_rejects_a_header_of_wrong_types(tmp_path, field):
+    """With digests that fit: someone has written it."""
+    header = {"format": 5, "algorithm": "POAD", "num_timesteps": 0, "model": "pocket", "action_sampling": "trie"}
+    header |= {"prompt": {}, "base_fingerprint": "abc"}
+    for number, wrong in enumerate(({}, {field: None}, {field: [1]})):
+        path = tmp_path / f"{number}.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("data", "{}")
+            archive.writestr("policy.pth", "")
+        kept = header if wrong else {name: value for name, value in header.items() if name != field}
+        add_header(path, {**kept, **wrong})
+        with pytest.raises(CheckpointError, match=rf"in .*{path.name} member 'poad.json' is wrong \({field} is .*Fix"):
+            read_header(path)
 
 
 def test_a_checkpoint_of_another_layout_is_refused(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from poad_runs import ENV_ID, SMALL, N, invoke
 
 from lang_envs.report.statistics import learning_curve, mean
+from poad_sb3.runs.progress_csv import ResumableCSV
 from poad_sb3.runs.reporting import _QUANTITIES, report_of_runs
 from poad_sb3.runs.run_folder import RunError
 
@@ -84,6 +85,17 @@ def test_a_run_without_progress_and_episodes_has_its_settings(folders: list[Path
     report = report_of_runs([tmp_path, folders[0]], "two")
     assert len(report.runs) == 2
     assert report.episodes
+
+
+@pytest.mark.parametrize(
+    "rows", [b"abc,def\n", b"16\n", b"\xff\xfe,\0\n", b"16," + 200_000 * b"x" + b"\n"], ids=lambda rows: repr(rows[:12])
+)
+def test_damaged_progress_is_left_out(folders: list[Path], tmp_path: Path, rows: bytes) -> None:
+    shutil.copytree(folders[0], tmp_path / "run")
+    (tmp_path / "run" / "progress.csv").write_bytes(b"time/total_timesteps,rollout/ep_rew_mean\n" + rows)
+    report = report_of_runs([tmp_path / "run"])
+    assert not [curve for curve in report.curves if "training" in curve.title]
+    ResumableCSV(tmp_path / "run" / "progress.csv", 16).close()
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
