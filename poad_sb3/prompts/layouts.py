@@ -231,7 +231,8 @@ class ChatLayout(Layout):
                 ends = {usual}
             if len(ends) != 1:
                 raise self._thought_error(tag)
-            return ("\n" if asked.endswith("\n") else "\n\n") + ends.pop() + "\n\n"
+            n_newlines = len(asked) - len(asked.rstrip("\n"))
+            return "\n" * max(0, 2 - n_newlines) + ends.pop() + "\n\n"
         header = answered.split()[-1:]
         rest = asked.rpartition(header[0])[2].strip() if header and header[0] in asked else ""
         if rest and not any(_CLOSES.search(tag) for tag in _TAG.findall(rest)[-1:]):

@@ -248,6 +248,7 @@ def asking(begin: str, *, history: str = "", comment: str = "") -> str:
     [
         ("<think>\n", "<think>\n\n</think>\n\n", ""),
         ("<think>", "<think>\n\n</think>\n\n", ""),
+        ("<think>\n\n", "<think>\n\n</think>\n\n", ""),
         ("<reasoning>\n", "<reasoning>\n\n</reasoning>\n\n", ""),
         ("<thought>\n", "<thought>\n\n</thought>\n\n", ""),
         ("<seed:think>", "<seed:think>\n\n</seed:think>\n\n", ""),
