@@ -42,18 +42,15 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) ->
 
 def printable(line: str) -> str:
     """Escape characters that could end a line, hide it or move a terminal's cursor."""
-    return line if line.isprintable() else "".join(map(_printable, line))
-
-
-def _printable(letter: str) -> str:
-    if letter.isprintable() or letter == "\t" or unicodedata.category(letter) == "Zs":
-        return letter
-    return letter.encode("unicode_escape").decode("ascii")
+    if line.isprintable():
+        return line
+    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode("ascii") for c in line)
 
 
 def terminal_text(text: str) -> str:
-    """Escape a text for a terminal; its lines stay lines."""
-    return "\n".join(map(printable, text.split("\n")))
+    """Escape a text for a terminal; its lines stay lines, and spaces of any width stay spaces."""
+    lines = text.split("\n")
+    return "\n".join("".join(c if unicodedata.category(c) == "Zs" else printable(c) for c in line) for line in lines)
 
 
 def markdown_text(text: str) -> str:

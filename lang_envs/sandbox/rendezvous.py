@@ -79,7 +79,7 @@ class Place(NamedTuple):
 def library_versions() -> Mapping[str, str]:
     """Return the versions that a reward may depend on: Python's, and those of all packages that code may import."""
     versions = {"python": sys.version.split()[0], "machine": os.uname().machine}
-    for name in LIBRARIES.values():
+    for name in (name.replace("_", "-") for name in LIBRARIES.values()):
         try:
             versions[name] = version(name)
         except PackageNotFoundError:

@@ -552,12 +552,15 @@ def test_the_commands_from_episodes_to_reinforcement_learning(run: Run) -> None:
     run("bc", "--env", KEYS, "--episodes", "rl/episodes.jsonl", "--out", "again", *SHORT)
     assert json.loads(Path("again/bc.json").read_text())["episodes"] == len(steps)
     assert len(recorded_episodes("rl/episodes.jsonl")) == len(steps)
-    path = Path("rl/episodes.steps.jsonl")
-    before = path.read_text()
-    path.write_text(before.replace('"invalid":false', '"invalid":true', 1))
+    files = {Path("rl/episodes.steps.jsonl"): ('"invalid":false', '"invalid":true')}
+    files[Path("rl/episodes.jsonl")] = ('"invalid_actions":0', '"invalid_actions":1')
+    before = {path: path.read_text() for path in files}
+    for path, change in files.items():
+        path.write_text(before[path].replace(*change, 1))
     said = run("bc", "--env", KEYS, "--episodes", "rl/episodes.jsonl", "--out", "fewer", *SHORT)
     assert f"1 of {len(steps)} episodes have invalid actions and are left out" in said
-    path.write_text(before)
+    for path, text in before.items():
+        path.write_text(text)
     wrong = ("bc", "--env", "MultiKey-v0", "--episodes", "rl/episodes.jsonl", "--out", "none", *SHORT)
     run(*wrong, code=1)
     assert not Path("none").exists()
