@@ -16,7 +16,7 @@ _MAX_LISTED = 20
 _MAX_KNOWN = 40
 _MARKUP = re.compile(
     r"[\\`*{}|~$]"  # anywhere
-    r"|(?<!\w)_|_(?!\w)"  # inside a word it is no emphasis
+    r"|(?<![^\W_])_|_(?![^\W_])"  # inside a word it is no emphasis
     r"|^[#+\-=!?]|^\d+[.)]"  # only at the beginning
     r"|:(?=//)|(?<=www)\.",  # addresses, which become links by themselves
     re.IGNORECASE,
@@ -49,6 +49,8 @@ def printable(line: str) -> str:
 
 def terminal_text(text: str) -> str:
     """Escape a text for a terminal; its lines stay lines, and spaces of any width stay spaces."""
+    if text.isprintable():
+        return text
     lines = text.split("\n")
     return "\n".join("".join(c if unicodedata.category(c) == "Zs" else printable(c) for c in line) for line in lines)
 

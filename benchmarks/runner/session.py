@@ -92,6 +92,11 @@ def measure(
         recorded, ends = _take_up(episodes, header, jobs)
         found, steps = len(recorded), None
         if plan.steps:
+            if recorded and not steps_file(path).exists():
+                raise ResultFileError(
+                    f"Expected the steps of {len(recorded)} episodes in {steps_file(path)}; there is no such file. "
+                    "Fix: restore it, or begin another file with --out."
+                )
             steps = stack.enter_context(LineFile(steps_file(path)))
             found = _take_up_steps(steps, _steps_header(header), recorded)
         episodes.cut(ends[found])

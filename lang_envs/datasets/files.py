@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lang_envs.datasets.errors import DataMissingError, TableError
 from lang_envs.errors import MissingExtraError, install_command
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 _MAX_PATH = 200  # characters of a path that go into a message
 _ARFF_BLOCK = 20_000  # rows that are Python objects at a time
 _ARFF_ATTRIBUTE = re.compile(
-    r"""\s*@attribute\s+(?P<name>"[^"]*"|'[^']*'|[^\s{},%'"]+)\s*(?P<kind>(?<=[\s'"])[^{].*|\{.*)""",
+    r"""\s*@attribute\s+(?P<name>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s{},%'"]+)\s*(?P<kind>(?<=[\s'"])[^{].*|\{.*)""",
     re.IGNORECASE | re.DOTALL,
 )
 _ARFF_NUMBER = re.compile(r"(?:numeric|real|integer)\s*(?:\[[^\]]*\])?\s*(?:\{[^}]*\})?", re.IGNORECASE)
@@ -214,21 +213,25 @@ class _ArffColumn:
     def __init__(self, name: str, kind: str | list[str]) -> None:
         self.name = name
         self._is_number = kind == "NUMERIC"
-        self.pieces: list[NDArray[Any]] = []
+        self.pieces: list[Any] = []
         self.categories = list(dict.fromkeys(kind)) if isinstance(kind, list) else None
         self._codes: dict[str | None, int] = {None: -1}
         self._codes.update((category, code) for code, category in enumerate(self.categories or ()))
         self._dtype: type = np.int32 if self.categories is not None else object if kind == "STRING" else np.float64
 
-    def packed(self, values: Sequence[Any]) -> NDArray[Any]:
+    def packed(self, values: Sequence[Any]) -> Any:
         if self._is_number:
-            numbers: NDArray[Any] = library("pandas").to_numeric(np.array(values, dtype=object))  # None becomes NaN
-            rounded = numbers.astype(np.float64)
-            return numbers if numbers.dtype.kind in "iu" and np.abs(rounded).max() >= MAX_WHOLE else rounded
+            pandas = library("pandas")
+            return pandas.to_numeric(pandas.Series(values, dtype=object), dtype_backend="numpy_nullable")
         codes = [self._codes[value] for value in values] if self.categories is not None else values
         return np.array(codes, dtype=self._dtype)
 
     def joined(self) -> Any:
+        if self._is_number and self.pieces:
+            numbers = library("pandas").concat(self.pieces, ignore_index=True)
+            if numbers.dtype.kind in "iu" and numbers.abs().max() >= MAX_WHOLE:
+                return numbers
+            return numbers.to_numpy(dtype=np.float64, na_value=np.nan)
         values = np.concatenate(self.pieces or [np.empty(0, dtype=self._dtype)])
         if self.categories is None:
             return values

@@ -45,10 +45,14 @@ def guard_rewards(env: VecEnv) -> None:
 
 def with_number_rewards(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     """Return an environment whose rewards are floats; see `guard_rewards`."""
+    if isinstance(env, NumberReward | AdmissibleObservation | LangEnv):
+        return env
     layer = env
-    while isinstance(layer, gym.Wrapper) and not isinstance(layer, NumberReward | AdmissibleObservation):
-        if isinstance(layer, Monitor):
+    while isinstance(layer, gym.Wrapper):
+        if isinstance(layer, Monitor):  # it adds up what it gets
             layer.env = with_number_rewards(layer.env)
-            return env
+            if layer is env:
+                return env
+            break
         layer = layer.env
-    return env if isinstance(layer, NumberReward | AdmissibleObservation | LangEnv) else NumberReward(env)
+    return NumberReward(env)

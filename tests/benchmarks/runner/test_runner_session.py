@@ -327,19 +327,25 @@ def test_what_did_not_begin_leaves_no_file(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("share", [None, 0.0, 0.05, 0.3, 0.5, 0.9, 0.999])
-def test_plays_episodes_again_whose_steps_are_lost(share: float | None, undisturbed: Path) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.5, 0.9, 0.999])
+def test_plays_episodes_again_whose_steps_are_lost(share: float, undisturbed: Path) -> None:
     steps = steps_file(undisturbed)
     whole, whole_steps = undisturbed.read_bytes(), steps.read_bytes()
-    steps.unlink()
-    if share is not None:
-        steps.write_bytes(whole_steps[: int(share * len(whole_steps))])
+    steps.write_bytes(whole_steps[: int(share * len(whole_steps))])
     n_lines = [one["steps"] for one in _records(undisturbed)[1:]]
-    n_kept = max(steps.read_bytes().count(b"\n") - 1, 0) if steps.exists() else 0
+    n_kept = max(steps.read_bytes().count(b"\n") - 1, 0)
     done = measure(_plan(), undisturbed)
     assert done.found == sum(sum(n_lines[: n + 1]) <= n_kept for n in range(6))
     assert undisturbed.read_bytes() == whole
     assert steps.read_bytes() == whole_steps
+
+
+def test_keeps_episodes_whose_steps_file_is_gone(undisturbed: Path) -> None:
+    whole = undisturbed.read_bytes()
+    steps_file(undisturbed).unlink()
+    with pytest.raises(ResultFileError, match=r"Expected the steps of 6 episodes in .*; there is no such file\."):
+        measure(_plan(), undisturbed)
+    assert undisturbed.read_bytes() == whole
 
 
 @pytest.mark.parametrize("file", [Path, steps_file])

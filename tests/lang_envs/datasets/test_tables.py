@@ -153,7 +153,15 @@ def test_arff_numbers_may_have_bounds_and_weights(tmp_path: Path, declared: str)
     assert frame["a"].dtype == np.float64
     assert (frame["a"].iloc[0], frame["a"].isna().tolist(), frame["c"].tolist()) == (1.5, [False, True], ["u", "v"])
     rows = "".join(f"{BIG + at % 2},{'uv'[at % 2]}\n" for at in range(8))
-    assert own_table(write(tmp_path, "t.arff", head + rows), "c").x[:2, 0].tolist() == [0, 1]
+    assert own_table(write(tmp_path, "t.arff", head + rows + "?,u\n"), "c").x[:2, 0].tolist() == [0, 1]
+
+
+def test_arff_of_large_whole_numbers_in_a_later_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("arff")
+    monkeypatch.setattr("lang_envs.datasets.files._ARFF_BLOCK", 3)
+    rows = "".join(f"{number},{'uv'[at % 2]}\n" for at, number in enumerate([1, 2, 3, 4, 5, 6, BIG + 1, BIG]))
+    head = "@relation t\n@attribute 'it\\'s' integer\n@attribute c {u,v}\n@data\n"
+    assert own_table(write(tmp_path, "t.arff", head + rows), "c").x[:, 0].tolist() == [0, 1, 2, 3, 4, 5, 7, 6]
 
 
 @pytest.mark.parametrize("kind", ["date", "DATE 'yyyy-MM-dd'", "relational", "int", "numeric(1,10)"])
