@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
 from lang_envs import TextObservation, TextSpace, TokenSequence
+from lang_envs.arguments import reward_number
 from lang_envs.core import MAX_LIST_LENGTH
 from lang_envs.wrappers import AdmissibleObservation
 from lang_envs.wrappers.admissible import (
@@ -268,6 +269,9 @@ class VecAdmissibleObservation(VecEnvWrapper):
     def step_wait(self) -> VecEnvStepReturn:
         """Wait for the step; where an episode ended, the list is that of the new episode."""
         texts, rewards, dones, infos = self.venv.step_wait()
+        if np.ndim(rewards) != 1 or rewards.dtype.kind != "f":  # of environments in other processes
+            numbers = [reward_number(reward, f"environment {n}") for n, reward in enumerate(rewards)]
+            rewards = np.array(numbers, dtype=np.float32)
         fresh, fresh_texts = self._reset_infos(), [str(text) for text in np.asarray(texts, dtype=object)]
         for index, (done, info) in enumerate(zip(dones, infos, strict=True)):
             mark_success(info)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
 from third_party import PaidDoors
 from toy import LampEnv
 
@@ -48,6 +48,28 @@ def step(vector: str, pay: Any) -> list[float]:
 @pytest.mark.parametrize("pay", [np.array([2.0]), torch.tensor([2.0], requires_grad=True), np.int64(2)], ids=repr)
 def test_a_reward_of_one_number_arrives(vector: str, pay: Any) -> None:
     assert set(step(vector, pay)) == {2.0}
+
+
+@pytest.mark.parametrize("pay", [[[2.0], [2.0]], [2, 2], [None, None], ["2", "2"], [[1.0, 2.0]] * 2], ids=repr)
+def test_rewards_of_a_vector_are_numbers(pay: Any) -> None:
+    """As of a SubprocVecEnv, which stacks whatever its workers send."""
+
+    class Paid(VecEnvWrapper):
+        def reset(self) -> Any:
+            return self.venv.reset()
+
+        def step_wait(self) -> Any:
+            texts, _, dones, infos = self.venv.step_wait()
+            return texts, np.array(pay), dones, infos
+
+    envs: Any = wrap_language_env(Paid(DummyVecEnv([PaidDoors] * 2)))
+    envs.reset()
+    actions = np.stack([envs.action_space.encode("wait")] * 2)
+    if np.ravel(pay)[0] == 2 and np.size(pay) == 2:
+        assert envs.step(actions)[1].tolist() == [2.0, 2.0]
+    else:
+        with pytest.raises(RewardError, match=r"^Expected a number as reward of environment 0; got "):
+            envs.step(actions)
 
 
 @every_vector
