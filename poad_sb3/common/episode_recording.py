@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from lang_envs.files import write_bytes
+from lang_envs.report.schemas import WrongValueError, checker_of
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episode_lines import FORMAT, code_fields, discount_of, encode
 from poad_sb3.common.episodes import EpisodeInPlay
@@ -289,20 +290,20 @@ class EpisodeRecordingCallback(BaseCallback):
     def _take_up(self) -> None:
         """Begin both files, or keep the lines up to the step of the checkpoint that the training is resumed from."""
         steps_taken, header = self.model.num_timesteps, self._header()
-        header_before, *lines = [*_records(self.path)] or [{}]
+        header_before, *lines = [*_records(self.path, "episode")] or [{}]
         is_ours = steps_taken > 0 and header_before.get("training") is True
-        lines = [line for line in lines if is_ours and line["training_steps"] <= steps_taken]
+        lines = [line for line in lines if is_ours and line.get("training_steps", math.inf) <= steps_taken]
         # A crash may have lost the end of the steps: evaluations from there on are dropped, and the last played again.
-        n_steps = Counter((line.get("training_steps"), line.get("episode")) for line in _records(self.steps_path))
+        steps = _records(self.steps_path, "step")
+        n_steps = Counter((line.get("training_steps"), line.get("episode")) for line in steps)
         cut = [at for line in lines if line["steps"] != n_steps[at := line["training_steps"], line["episode"]]]
         lines = [line for line in lines if line["training_steps"] < min(cut, default=math.inf)]
         if lines:
             header = {**header_before, "episodes": max(self.n_episodes, header_before["episodes"])}
             self._recorded_at = max(line["training_steps"] for line in lines)
         known = {(line["training_steps"], line["episode"]) for line in lines}
-        kept = (  # one at a time: read, they take eight times their bytes
-            line for line in _records(self.steps_path) if (line.get("training_steps"), line.get("episode")) in known
-        )
+        steps = _records(self.steps_path, "step")  # one at a time: read, they take eight times their bytes
+        kept = (line for line in steps if (line.get("training_steps"), line.get("episode")) in known)
         steps_header = {**header, "content": "steps", **self._credit_rules()}
         for path, records in ((self.steps_path, chain([steps_header], kept)), (self.path, [header, *lines])):
             write_bytes(path, b"".join(map(encode, records)))
@@ -354,16 +355,15 @@ class _Recorded(EpisodeInPlay):
         self.chosen: list[SampledAction] = []
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the whole lines of a file, up to a damaged one; none of a file that is not there."""
+def _records(path: Path, kind: str) -> Iterator[dict[str, Any]]:
+    """Yield the header of a file and its lines of a kind, up to a damaged one; none of a file that is not there."""
     if not path.exists():
         return
     with path.open("rb") as file:
-        for line in file:
+        for line, check in zip(file, chain([checker_of("header")], repeat(checker_of(kind))), strict=False):
             try:
-                record = json.loads(line) if line.endswith(b"\n") else None
-            except (ValueError, RecursionError):
-                return
-            if not isinstance(record, dict):
+                record: dict[str, Any] = json.loads(line if line.endswith(b"\n") else b"null")
+                check(record)
+            except (ValueError, RecursionError, WrongValueError):
                 return
             yield record

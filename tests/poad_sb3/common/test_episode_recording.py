@@ -134,6 +134,21 @@ def test_drops_episodes_whose_steps_are_lost(tmp_path: Path, share: float) -> No
     assert all(episode["steps_list"] for episode in episodes)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{}, {"training_steps": None}, {"training_steps": 0, "episode": []}, [], None], ids=repr
+)
+def test_drops_lines_of_wrong_types(tmp_path: Path, wrong: Any) -> None:
+    make_agent(n_epochs=1).learn(
+        2 * 16, [LatestCheckpointCallback(tmp_path / "a.zip", 16), EpisodeRecordingCallback(tmp_path, LAMP, **ALWAYS)]
+    )
+    for name in ("episodes.jsonl", "episodes.steps.jsonl"):
+        header, *lines = (tmp_path / name).read_bytes().splitlines(keepends=True)
+        (tmp_path / name).write_bytes(b"".join([header, *lines[:4], json.dumps(wrong).encode() + b"\n", *lines[4:]]))
+    model = POAD.load(tmp_path / "a.zip", LampEnv())
+    model.learn(16, EpisodeRecordingCallback(tmp_path, LAMP, **ALWAYS), reset_num_timesteps=False)
+    assert {episode["training_steps"] for episode in read_results(tmp_path / "episodes.jsonl").episodes} >= {32, 48}
+
+
 def test_the_last_evaluation_follows_an_update_that_was_due(tmp_path: Path) -> None:
     make_agent().learn(16, [LatestCheckpointCallback(tmp_path / "due.zip", 16)])
     model = POAD.load(tmp_path / "due.zip", LampEnv())
