@@ -11,7 +11,7 @@ import re
 import textwrap
 import threading
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -90,8 +90,9 @@ def extract(text: str) -> AgentCode:
 
     Understood are the body of the function (bare, indented, or with only its first line not indented, as a model
     writes that fills a hole after four spaces), the whole function with the code around it, and either of them in
-    a markdown fence: of several blocks the last that defines `build_model` (the others are drafts), otherwise the last
-    that returns something or binds `model`, otherwise the last with Python code. A bare `return` at the end of the body
+    a markdown fence: of several blocks the last that defines `build_model`, by any statement outside of other functions
+    and classes (the others are drafts), otherwise the last that returns something or binds `model`, otherwise the last
+    with Python code. A bare `return` at the end of the body
     is dropped (a model's stop word), and `return model` is put where a body does not end in a `return`. All of that is
     done on the syntax tree: strings over several lines stay as they are, and no text can end the function early.
     `extract(code.source)` gives the same tree again.
@@ -103,14 +104,17 @@ def extract(text: str) -> AgentCode:
         CodeSyntaxError: If the text holds no code that parses.
     """
     _check_characters(text)
-    text = text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    return _extract(text.lstrip("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def _extract(text: str) -> AgentCode:
     try:
         return _parse_code(text)
     except CodeSyntaxError:
         blocks = _fenced_blocks(text)
         if not blocks:
             raise
-        return _parse_code(max(reversed(blocks), key=lambda block: block.rank).text)
+        return _extract(max(reversed(blocks), key=lambda block: block.rank).text)  # a block may hold blocks
 
 
 def banned_use(code: AgentCode, banned: Collection[str]) -> str | None:
@@ -150,7 +154,8 @@ def _check_characters(text: str) -> None:
 class _Block(NamedTuple):
     text: str
     rank: tuple[bool, bool, bool, bool]
-    """Whether it defines the function, has a result, is labelled Python, and is closed or follows a labelled fence."""
+    """Whether it defines the function; and if it does not, whether it has a result, is labelled Python, and is closed
+    or follows a labelled fence."""
 
 
 def _fenced_blocks(text: str) -> list[_Block]:
@@ -175,8 +180,21 @@ def _fenced_blocks(text: str) -> list[_Block]:
 def _add_block(blocks: list[_Block], lines: list[str], is_python: bool, is_sure: bool) -> None:
     text = "\n".join(lines)
     if text.strip():
-        is_definition, has_result = (pattern.search(text) is not None for pattern in (_DEFINITION, _RESULT))
-        blocks.append(_Block(text, (is_definition, has_result, is_python, is_sure)))
+        is_definition, has_result = _content_of(text)
+        rank = (True, True, True, True) if is_definition else (False, has_result, is_python, is_sure)
+        blocks.append(_Block(text, rank))
+
+
+def _content_of(text: str) -> tuple[bool, bool]:
+    """Return whether a block defines the function, and whether it returns something or binds `model`."""
+    try:
+        _, statements = _statements_of(text)
+    except CodeSyntaxError:  # the answer's own code may be the one with the mistake
+        return _DEFINITION.search(text) is not None, _RESULT.search(text) is not None
+    nodes = [node for statement in statements for node in ast.walk(statement)]
+    bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    has_result = "model" in bound or any(isinstance(node, ast.Return) for node in nodes)
+    return bool(_definitions(statements)), has_result
 
 
 def _until_closed(lines: Iterator[str], fence: str) -> tuple[list[str], bool]:
@@ -200,18 +218,22 @@ def _outdented(line: str, width: int) -> str:
 def _is_code(text: str) -> bool:
     """Return whether a text is code, and not prose that parses as one word a line."""
     try:
-        function = _parse_code(text).tree.body[-1]
+        _, statements = _statements_of(text)
     except CodeSyntaxError:
         return False
-    return not isinstance(function, ast.FunctionDef) or any(
-        not isinstance(statement, ast.Expr) for statement in function.body[:-1]
-    )
+    return any(not isinstance(statement, ast.Expr) for statement in statements)
 
 
 # ---------------------------------------------------------------------- layout and syntax tree
 
 
 def _parse_code(text: str) -> AgentCode:
+    source, statements = _statements_of(text)
+    return AgentCode(source, _module(statements))
+
+
+def _statements_of(text: str) -> tuple[str, list[ast.stmt]]:
+    """Return the source of a text and its statements, in the first layout that parses."""
     text = _BLANK_START.sub("", text).rstrip()
     deep = first_too_deep(text)
     if deep is not None:
@@ -226,7 +248,7 @@ def _parse_code(text: str) -> AgentCode:
             continue
         if not statements:
             break
-        return AgentCode(_shown(text, laid_out, statements) if header else laid_out, _module(statements))
+        return (_shown(text, laid_out, statements) if header else laid_out), statements
     raise max(failures, key=_progress, default=CodeSyntaxError(None, "no code", text))
 
 
@@ -300,14 +322,29 @@ def _module(statements: list[ast.stmt]) -> ast.Module:
     ast.increment_lineno(return_model, (statements[-1].end_lineno or 1) - return_model.lineno)
     ast.increment_lineno(function.args, -1)
     function.lineno, function.end_lineno = 1, return_model.end_lineno
-    own = [node for node in statements if getattr(node, "name", None) == _FUNCTION]
-    written = own[-1] if own else None
-    if isinstance(written, ast.FunctionDef | ast.AsyncFunctionDef):
-        written.body = _ending_in_return(written.body, return_model)
+    definitions = _definitions(statements)
+    for definition in definitions:
+        if isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef):
+            definition.body = _ending_in_return(definition.body, return_model)
+    if definitions:
         start = next((i for i, node in enumerate(statements) if not _stays_first(node)), 0)
         return ast.Module([*statements[:start], numpy_import, *statements[start:]], [])
     function.body = _ending_in_return(statements, return_model)
     return module
+
+
+def _definitions(nodes: Iterable[ast.AST]) -> list[ast.AST]:
+    """Return the definitions of the function and the assignments to its name, inside of `if` and `try` too."""
+    definitions: list[ast.AST] = []
+    for node in nodes:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            definitions += [node] if node.name == _FUNCTION else []
+        elif any(isinstance(target, ast.Name) and target.id == _FUNCTION for target in targets):
+            definitions.append(node)
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            definitions += _definitions(ast.iter_child_nodes(node))
+    return definitions
 
 
 def _ending_in_return(body: list[ast.stmt], return_model: ast.stmt) -> list[ast.stmt]:

@@ -30,7 +30,7 @@ from lang_envs.text import printable
 
 __all__ = ["Evaluation", "Evaluator", "Status"]
 
-_VERSION = 3
+_VERSION = 4
 """Version in every cache key: to be raised when the same code may get another result."""
 _MAX_LINE = 100
 _MAX_KEPT = 2 * MAX_CODE_BYTES  # characters of code

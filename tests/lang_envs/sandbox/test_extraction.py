@@ -468,6 +468,25 @@ FUNCTION = "def build_model(x_train, y_train):\n    {}\n    return model"
         f"```python\n{DRAFT}\n```\nBetter:\n```python\n{FINAL}\n```\nIt prints:\n```\n0.9\n```",
         f"```\n{DRAFT}\n```\nBetter:\n```\n{FINAL}\n```",
         f"{FUNCTION.format(DRAFT)}\n\n{FUNCTION.format(FINAL)}",
+        *(
+            f"```python\n{FUNCTION.format(DRAFT)}\n```\nBetter:\n{fence}\n{final}"
+            for fence in ("```python", "```text", "```", "~~~")
+            for final in (
+                "def build_model(x, y): return 2",
+                "def build_model(x, y):\n    m = 2; return m",
+                "def build_model(x, y):\n    (model := 2)",
+                "def build_model(x, y):\n    model, z = 2, 1",
+                "def \\\n    build_model(x, y):\n    return 2",
+                "if True:\n    def build_model(x, y):\n        model = 2",
+                "try:\n    import nothing\nexcept ImportError:\n    def build_model(x, y):\n        return 2",
+                "build_model = lambda x, y: 2",
+                "class K:\n    def build_model(self, x, y):\n        return 3\n\ndef build_model(x, y):\n    return 2",
+            )
+        ),
+        f"```python\n{FUNCTION.format(FINAL)}\n```\n```python\nclass K:\n  def build_model(self):\n    return 3\n```",
+        f"```python\n{FUNCTION.format(FINAL)}\n```\n```python\ntext = 'A:\\n def build_model(x, y):\\n  return 3'\n```",
+        f"~~~~markdown\n```python\n{FUNCTION.format(DRAFT)}\n```\n```python\n{FUNCTION.format(FINAL)}\n```\n~~~~",
+        f"{FUNCTION.format(DRAFT)}\nif True:\n    def build_model(x, y):\n        model = 2",
     ],
 )
 def test_evaluates_the_last_of_several_definitions(answer):
