@@ -44,8 +44,16 @@ _CONNECT_SECONDS = 10.0
 _BACKLOG = 1024
 """Maximum number of connections that wait to be accepted."""
 _MAX_SOCKET_PATH = 100  # sun_path holds 108 bytes on Linux, 104 on macOS
-_START = "import sys, json; a = json.loads(sys.argv[1]); sys.path[:] = a['path']; "
-_START += "from lang_envs.sandbox.start import start_from_arguments; start_from_arguments(sys.argv[1:])"
+_START = """
+import json, sys, types
+settings = json.loads(sys.argv[1])
+sys.path[:] = settings["path"]
+package = sys.modules["lang_envs"] = types.ModuleType("lang_envs")
+package.__path__ = [settings["path"][0] + "/lang_envs"]
+from lang_envs.sandbox.start import start_from_arguments
+start_from_arguments(settings)
+"""
+"""Program of the process that becomes the supervisor. `lang_envs/__init__.py` is not run: it imports gymnasium."""
 
 _ENVIRONMENT = {
     # one thread each: a fork of a process with OpenMP threads hangs, and splits share the cores anyway
@@ -220,7 +228,8 @@ def _launch(meeting: tuple[int, int, int], socket_name: str, place: Place, stder
     }
     settings = {"meeting": meeting, "path": [str(_PACKAGES), *filter(None, sys.path)], "options": options}
     subprocess.Popen(
-        [sys.executable, "-P", "-c", _START, json.dumps(settings)],  # -P: no module of the current folder
+        # -P: no module of the current folder; -S: none that a .pth file in site-packages imports.
+        [sys.executable, "-P", "-S", "-c", _START, json.dumps(settings)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=stderr,

@@ -7,7 +7,6 @@ import errno
 import gc
 import importlib
 import io
-import json
 import os
 import pkgutil
 import socket
@@ -15,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from types import ModuleType
+from typing import Any
 
 from lang_envs.sandbox.confinement import namespaces
 from lang_envs.sandbox.confinement.layers import Layer, Prepared, confine_early, confine_late, prepare
@@ -55,6 +55,7 @@ def main(meeting: Meeting, options: Options) -> None:
     _warm_up()
     _raise_file_limit()
     prepared = prepare()  # as whoever we are: another user may not find the libraries
+    _forget_paths()
     if options.user is not None:
         become(options.user)
     entered: frozenset[str] = frozenset()
@@ -78,8 +79,12 @@ def main(meeting: Meeting, options: Options) -> None:
 
 def _preload() -> None:
     """Import modules that code may use: a confined child cannot open files, so it cannot load any."""
+    import site
+
     import sklearn
 
+    site.setquit()  # exit() and help(), which an interpreter without site lacks
+    site.sethelper()
     public = [module.name for module in pkgutil.iter_modules(sklearn.__path__) if not module.name.startswith("_")]
     for name in set(public) - set(_SCIKIT_LEARN_LEFT_OUT):
         importlib.import_module(f"sklearn.{name}")
@@ -111,6 +116,15 @@ def _hide_other_packages() -> None:
     for name in [name for name in sys.modules if not _is_allowed(name)]:
         del sys.modules[name]
     sys.meta_path.insert(0, _OnlyLibraries())
+
+
+def _forget_paths() -> None:
+    """Forget what the import system knows of folders: their listings name the packages of this machine."""
+    importlib.invalidate_caches()
+    sys.path_importer_cache.clear()
+    sys.path.clear()
+    sys.orig_argv.clear()
+    sys.argv[:] = [""]
 
 
 def _is_allowed(name: str) -> bool:
@@ -160,9 +174,8 @@ def _warm_up() -> None:
         model.fit(x, y).predict_proba(x)
 
 
-def start_from_arguments(arguments: Sequence[str]) -> None:
+def start_from_arguments(settings: dict[str, Any]) -> None:
     """Start the supervisor in the fresh interpreter."""
-    settings = json.loads(arguments[0])
     settings["options"]["without"] = tuple(settings["options"]["without"])
     listener, folder, lock = settings["meeting"]
     try:

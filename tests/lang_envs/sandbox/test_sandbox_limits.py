@@ -151,9 +151,9 @@ def test_children_that_never_get_ready(monkeypatch: pytest.MonkeyPatch, meeting_
     from lang_envs.sandbox.errors import SandboxError
 
     broken = "import os; from lang_envs.sandbox import forker; "
-    broken += "forker.serve_one = lambda *_: os._exit(70); start_from_arguments"
+    broken += "forker.serve_one = lambda *_: os._exit(70)"
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(meeting_place))
-    monkeypatch.setattr(rendezvous, "_START", rendezvous._START.replace("; start_from_arguments", f"; {broken}"))
+    monkeypatch.setattr(rendezvous, "_START", rendezvous._START.replace("\nstart_from", f"\n{broken}\nstart_from"))
     sandbox = Sandbox()
     with pytest.raises(SandboxError, match=r"got 20 in a row that ended before. Fix: .*ulimit -a"):
         sandbox.run([task_of(HONEST)], Limits())
