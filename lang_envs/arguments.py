@@ -73,7 +73,7 @@ def reward_number(reward: object, env: object) -> float:
         return reward
     with contextlib.suppress(TypeError, ValueError, OverflowError, RuntimeError):  # of numpy, and of torch
         number = reward.item() if hasattr(reward, "item") else reward
-        if isinstance(number, SupportsFloat):
+        if isinstance(number, SupportsFloat) and not bool(getattr(reward, "mask", False)):  # of a masked array
             return float(number)
     raise RewardError(
         f"Expected a number as reward of {env}; got {' '.join(repr(reward).split())[:80]}. "

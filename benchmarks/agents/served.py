@@ -33,11 +33,13 @@ _MOST_LETTERS = 1_000
 """Maximum length of a server's message that is shown."""
 _REFUSALS = ("context_length_exceeded", "content_filter")
 """Codes of an error that is about the prompt."""
+_MOST_TOKENS = 1 << 53
+"""Bound of a number of tokens; a larger one is no count."""
 _INTERRUPTED = ("error", "abort", "insufficient_system_resource")
 """Finish reasons of OpenRouter, vLLM and DeepSeek for an answer that the server broke off."""
 _BAD_GATEWAY = 502
 _SENT = "status_sent"
-"""Extension of a response: the status that the server sent, where `_unmask` has replaced it."""
+"""Extension of a response: the status that the server sent, where `_restore_status` has replaced it."""
 
 
 class ServedAgent(TextAgent):
@@ -122,7 +124,7 @@ class ServedAgent(TextAgent):
         self._before = [{"role": "system", "content": system}] if system else []
         self._send_seed, self._prices = send_seed, (price_in, price_out)
         self._seed, self._n_asked, self._has_answered = 0, 0, False
-        http_client = DefaultHttpxClient(event_hooks={"response": [_unmask]})
+        http_client = DefaultHttpxClient(event_hooks={"response": [_restore_status]})
         self._client = OpenAI(
             api_key=key or _NO_KEY, base_url=base_url, timeout=timeout, max_retries=retries, http_client=http_client
         )
@@ -151,7 +153,7 @@ class ServedAgent(TextAgent):
             answer: ChatCompletion = self._client.chat.completions.create(**body, extra_body=self._extra)
         except openai.OpenAIError as error:
             response = error.response if isinstance(error, openai.APIStatusError) else None
-            failure = None if response is None else _error_of(_body_of(response.text))
+            failure = None if response is None else _error_of(_body_of(response.content))
             if response is not None and _SENT in response.extensions and failure is None:
                 raise self._not_a_completion(response.text) from None
             reason = self._without_key(str(error) if response is None else _reason(response, failure))
@@ -216,7 +218,7 @@ class ServedAgent(TextAgent):
             read, written = answer.usage.prompt_tokens or 0, answer.usage.completion_tokens or 0
         except AttributeError:
             return None
-        if not all(isinstance(one, int) and one >= 0 for one in (read, written)):
+        if not all(isinstance(count, int) and 0 <= count < _MOST_TOKENS for count in (read, written)):
             return None
         price_in, price_out = self._prices
         return Usage(1, read, written, (read * price_in + written * price_out) / _PER_PRICE)
@@ -229,22 +231,21 @@ class ServedAgent(TextAgent):
 # ---------------------------------------------------------------------- failures in answers of 200
 
 
-def _unmask(response: Any) -> None:
-    """Give an answer of 200 that holds a failure the status of that failure.
+def _restore_status(response: Any) -> None:
+    """Replace status 200 by the status of the failure that the answer holds.
 
     Gateways answer so when the provider behind them fails. With its true status the client repeats the request, or
     raises the error, as it does for any other.
     """
     if response.is_success:
         response.read()
-        status = _status_of(response.text)
+        status = _status_of(_body_of(response.content))
         if status is not None:
             response.extensions[_SENT], response.status_code = response.status_code, status
 
 
-def _status_of(text: str) -> int | None:
+def _status_of(body: Mapping[str, Any]) -> int | None:
     """Return the status of the failure in an answer; None if it is a completion."""
-    body = _body_of(text)
     choice, error = _choice_of(body), _error_of(body)
     if error is not None:
         fields = error if isinstance(error, Mapping) else {}
@@ -259,16 +260,16 @@ def _status_of(text: str) -> int | None:
     ended, message = choice.get("finish_reason"), choice.get("message")
     if _is_filtered(ended):
         return None
-    if not isinstance(message, Mapping) or ended in _INTERRUPTED:
+    if not isinstance(message, Mapping):
         return _BAD_GATEWAY
     has_begun = any(message.get(name) for name in ("content", "refusal", "tool_calls"))
     return None if has_begun or ended is not None else _BAD_GATEWAY
 
 
-def _body_of(text: str) -> Mapping[str, Any]:
+def _body_of(content: bytes) -> Mapping[str, Any]:
     """Return the JSON object of an answer, also from a list of one as Google sends it; empty if it is none."""
     try:
-        body = json.loads(text)
+        body = json.loads(content)
     except (ValueError, RecursionError):
         return {}
     body = body[0] if isinstance(body, list) and body else body
@@ -283,7 +284,11 @@ def _choice_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _error_of(body: Mapping[str, Any]) -> object:
     """Return the error of an answer: of the whole, or of its choice where the provider failed in between."""
-    return body.get("error") or _choice_of(body).get("error") or (body if body.get("object") == "error" else None)
+    choice = _choice_of(body)
+    error = body.get("error") or choice.get("error") or (body if body.get("object") == "error" else None)
+    if error is None and str(choice.get("finish_reason")).lower() in _INTERRUPTED:
+        return {"message": f"the server broke the answer off (finish_reason {choice['finish_reason']!r})"}
+    return error
 
 
 def _reason(response: Any, error: object) -> str:

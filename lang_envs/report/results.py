@@ -356,8 +356,8 @@ def _totals(discount: float, steps: Sequence[Mapping[str, Any]]) -> dict[str, An
         "moves": moves,
         "invalid_actions": sum(step["invalid"] for step in steps),
     }
-    if all(step.get("status") for step in steps):
-        totals["ran_share"] = sum(step["status"] == "ok" for step in steps) / len(steps)
+    if any(step.get("status") for step in steps):
+        totals["ran_share"] = sum(step.get("status") == "ok" for step in steps) / len(steps)
         scores = [step["score"] for step in steps if step.get("score") is not None]
         totals["best_score"] = max(scores, default=None)
     return totals

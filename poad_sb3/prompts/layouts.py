@@ -22,10 +22,13 @@ _MARK = "\ue000{}\ue001"
 """Placeholder for a content while a chat template is rendered; of the private use area, unknown to templates."""
 
 _TAG = re.compile(r"[<\[◁][^<>\[\]◁▷\s]+[>\]▷]")
+"""Tags of chat templates."""
 _THOUGHT = re.compile("(?<!no)(?<!no.)(think|thought|reason)", re.IGNORECASE)
+"""Name of a thought in a tag; `<no_think>` is none."""
+_NO_THOUGHT = re.compile("no.?(think|thought|reason)", re.IGNORECASE)
+_BEGINS = re.compile("begin|start", re.IGNORECASE)
 _CLOSES = re.compile(r"/|(?<![a-z])end|end(?![a-z])|^<\w+\|>", re.IGNORECASE)
-"""Tags of chat templates; in them, names of a thought, and marks of its end: `</think>`, `<|END_THINKING|>`,
-`<channel|>`."""
+"""Mark of an end in a tag: `</think>`, `<|END_THINKING|>`, `<channel|>`."""
 
 
 class Segment(NamedTuple):
@@ -227,15 +230,18 @@ class ChatLayout(Layout):
             names: set[str] = {*_TAG.findall(self._chat_template or ""), *self._added_names()}
             ends = {name for name in names if _THOUGHT.search(name) and _CLOSES.search(name)}
             usual = re.sub(r"(?=\w)", "/", tag, count=1)
-            if usual in ends or (not ends and tag[1].isalpha()):
+            if usual in ends or (not ends and tag[1].isalpha() and not _BEGINS.search(tag)):
                 ends = {usual}
-            if len(ends) != 1:
+            if len(ends) != 1 or not asked.rstrip().endswith(tag):  # a thought that has begun
                 raise self._thought_error(tag)
             n_newlines = len(asked) - len(asked.rstrip("\n"))
             return "\n" * max(0, 2 - n_newlines) + ends.pop() + "\n\n"
         header = answered.split()[-1:]
         rest = asked.rpartition(header[0])[2].strip() if header and header[0] in asked else ""
-        if rest and not any(_CLOSES.search(tag) for tag in _TAG.findall(rest)[-1:]):
+        tags = _TAG.findall(rest)
+        is_thought = any(map(_THOUGHT.search, tags)) and bool(_TAG.sub("", rest).strip())
+        is_open = bool(rest) and not any(map(_CLOSES.search, tags[-1:])) and not _NO_THOUGHT.search(rest)
+        if is_open or is_thought:
             raise self._thought_error(rest)
         return ""
 

@@ -157,6 +157,7 @@ def as_choice(**fields: Any) -> dict[str, Any]:
         {"choices": []},
         as_choice(message=None),
         as_choice(finish_reason="error"),
+        as_choice(finish_reason="ERROR"),
         as_choice(finish_reason="stop", error={"code": 502, "message": "disconnected"}),
         as_choice(finish_reason=None, message={"role": "assistant", "content": None}),
         as_choice(finish_reason=None, message={"role": "assistant", "content": ""}),
@@ -168,10 +169,26 @@ def test_repeats_an_answer_that_holds_a_failure(body: Any) -> None:
         assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize("body", [b"<html>Hallo</html>", b'{"choices": [{"mess', b"", b"[" * 100_000])
+LATIN = json.dumps(as_choice(message={"content": "é"}), ensure_ascii=False).encode("latin-1")
+
+
+@pytest.mark.parametrize("body", [b"<html>Hallo</html>", b'{"choices": [{"mess', b"", b"[" * 100_000, LATIN])
 def test_repeats_an_answer_that_is_not_json(body: bytes) -> None:
     with ChatStandIn([Answer(200, body, AT_ONCE)]) as server:
         assert asked(server, retries=1).text == "stay"
+
+
+def test_names_the_reason_of_an_answer_that_was_broken_off() -> None:
+    body = json.dumps(as_choice(finish_reason="abort")).encode()
+    reason = r"502 - the server broke the answer off \(finish_reason 'abort'\)"
+    with ChatStandIn([Answer(200, body, AT_ONCE)] * 2) as server, pytest.raises(AgentError, match=reason):
+        asked(server, retries=1)
+
+
+def test_numbers_of_tokens_that_are_none_are_left_out() -> None:
+    usage = {"prompt_tokens": 10**400, "completion_tokens": 1, "total_tokens": 1}
+    with ChatStandIn([Answer(200, json.dumps({**as_choice(finish_reason="stop"), "usage": usage}).encode())]) as server:
+        assert asked(server, price_in=1.0).text == "sta"
 
 
 @pytest.mark.parametrize(

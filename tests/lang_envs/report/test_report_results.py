@@ -370,6 +370,14 @@ def test_rejects_an_episode_that_disagrees_with_its_steps(
     assert json.loads(message[1]) == pytest.approx(value)
 
 
+def test_counts_an_attempt_without_status_as_one_that_did_not_run(tmp_path: Path) -> None:
+    path = report_data.code(tmp_path / "code.jsonl", n_episodes=2, n_tokens=2)
+    edit(path.with_suffix(".steps.jsonl"), 2, status=None)
+    edit(path, 2, ran_share=1.5, best_score=7.0)
+    with pytest.raises(ReportError, match="in ran_share of line 2 of"):
+        read_results(path)
+
+
 def test_reads_rounded_numbers_and_a_success_that_is_unknown(files: tuple[Path, Path]) -> None:
     episode = records(files[0])[1]
     success = episode["success"] or None

@@ -257,6 +257,8 @@ def asking(begin: str, *, history: str = "", comment: str = "") -> str:
         ("<|thinking|>\n", "<|thinking|>\n\n<|/thinking|>\n\n", "<|/thinking|> </think>"),
         ("<think>\n\n</think>\n\n", "<think>\n\n</think>\n\n", ""),
         ("</think>", "</think>", ""),
+        ("<no_think>", "<no_think>", ""),
+        ("/no_think\n", "/no_think\n", ""),
         ("<|channel>thought\n<channel|>", "<|channel>thought\n<channel|>", ""),
         ("<answer>", "<answer>", "history"),
     ],
@@ -291,6 +293,9 @@ def test_closes_a_thought_that_an_argument_opens(tokenizer_of: Callable[[str], A
         ("<|START_THINKING|>", ""),
         ("<scratchpad>\n", ""),
         ("Let me think.\n", ""),
+        ("<think>\nOkay, ", ""),
+        ("<think>Let me see</think>", ""),
+        ("<begin_think>", ""),
         ("", "<think>"),
     ],
 )
