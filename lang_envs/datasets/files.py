@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lang_envs.datasets.errors import DataMissingError, TableError
 from lang_envs.errors import MissingExtraError, install_command
@@ -23,13 +24,16 @@ if TYPE_CHECKING:
 _MAX_PATH = 200  # characters of a path that go into a message
 _ARFF_BLOCK = 20_000  # rows that are Python objects at a time
 _ARFF_ATTRIBUTE = re.compile(
-    r"""\s*@attribute\s+(?P<name>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s{},%'"]+)\s*(?P<kind>(?<=[\s'"])[^{].*|\{.*)""",
+    r"""\s*@attribute\s+(?P<name>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s{},%'"][^\s{},%]*)\s*(?P<kind>(?<=[\s'"])[^{].*|\{.*)""",
     re.IGNORECASE | re.DOTALL,
 )
-_ARFF_NUMBER = re.compile(r"(?:numeric|real|integer)\s*(?:\[[^\]]*\])?\s*(?:\{[^}]*\})?", re.IGNORECASE)
-"""Type of a number, with KEEL's bounds and Weka's weight."""
-MAX_WHOLE = 2**53
-"""Largest whole number up to which float64 holds all of them."""
+_ARFF_NUMBER = re.compile(r"(?:numeric|real|integer)\s*(?:\[[^\]]*\])?", re.IGNORECASE)
+"""Type of a number, with KEEL's bounds."""
+_ARFF_REMARK = re.compile(r"(?<=[\w}\]])\s*(?:\{\s*[\d.eE+-]+\s*\})?\s*(?:(?<=[\s}])%[^{}'\"]*)?$")
+"""Weka's weight, and a comment, behind a type."""
+_SPACED_QUOTE = re.compile(r"\s+\"")
+MAX_EXACT_INTEGER = 2**53
+"""float64 holds every integer up to this one."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: one is a drive of Windows
 _SNIPPETS = {
     ".tsv": 'pandas.read_csv(path, sep="\\t")',
@@ -56,7 +60,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     """Read all rows and columns of a table file: CSV, parquet or ARFF, by its suffix.
 
     CSV is read as the published pipeline does: pandas guesses the types. ARFF: numeric attributes become float64
-    (int64 where whole numbers exceed 2**53), nominal ones categories, texts objects.
+    (objects where whole numbers exceed 2**53), nominal ones categories, texts objects.
 
     Args:
         path: Path of a file that ends in .csv, .parquet, .pq or .arff; `~` is the home folder. URLs are not read.
@@ -114,7 +118,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
         )
     check_names(names)
     try:
-        return _checked_csv(path)
+        frame = _checked_csv(path)
     except (library("pandas").errors.ParserError, library("pandas").errors.ParserWarning) as error:
         if "EOF" in str(error):  # in a quotation, or in a broken file
             raise
@@ -126,6 +130,14 @@ def _read_csv(path: Path) -> pd.DataFrame:
         raise TableError(
             f"Expected a name for every column; got {len(names)} names and longer rows. Fix: {fix}."
         ) from error
+    texts = [names, *(frame[name] for name in frame.columns[[dtype.kind not in "biuf" for dtype in frame.dtypes]])]
+    spaced = next((text for column in texts for text in column if _SPACED_QUOTE.match(str(text))), None)
+    if spaced is not None:
+        raise TableError(
+            f"Expected quotation marks right behind a comma; got a space before one, {shown(spaced)}. "
+            "Fix: pass a DataFrame: table=pandas.read_csv(path, skipinitialspace=True)."
+        )
+    return frame
 
 
 def _checked_csv(path: Path, **options: Any) -> pd.DataFrame:
@@ -140,12 +152,44 @@ def _checked_csv(path: Path, **options: Any) -> pd.DataFrame:
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         # All at once: in pieces, a column could be numbers in one and text in another.
         frame: pd.DataFrame = pandas.read_csv(path, low_memory=False, index_col=False, **options)
+    for name in frame.columns[frame.dtypes != np.float64]:
+        # With a gap beside numbers beyond int64, pandas takes the column for text.
+        if not pandas.api.types.is_numeric_dtype(frame[name]) and (frame[name] == "").any():
+            with contextlib.suppress(ValueError):
+                frame[name] = _numbers([value or None for value in frame[name]])
+    return with_exact_numbers(
+        frame,
+        lambda name: _numbers(
+            pandas.read_csv(path, usecols=[frame.columns.get_loc(name)], dtype=str, **options).iloc[:, 0]
+        ),
+    )
+
+
+def with_exact_numbers(frame: pd.DataFrame, exact: Callable[[str], Any]) -> pd.DataFrame:
+    """Put whole numbers back that pandas has rounded to float64, as it does where a value of the column is missing.
+
+    Args:
+        frame: Table; it is changed.
+        exact: From the name of a column to its values as they were.
+    """
     for name in frame.columns[frame.dtypes == np.float64]:
-        if frame[name].abs().max() >= MAX_WHOLE:  # whole numbers beside a gap: pandas has rounded them
-            # Suppressed where some have a fraction or an exponent.
-            with contextlib.suppress(ValueError, TypeError, OverflowError), np.errstate(invalid="ignore"):
-                frame[name] = pandas.read_csv(path, usecols=[name], dtype={name: "Int64"}, **options)[name]
+        if frame[name].abs().max() >= MAX_EXACT_INTEGER:
+            frame[name] = exact(name)
     return frame
+
+
+def _numbers(texts: Iterable[Any]) -> NDArray[Any]:
+    """Return texts as numbers, whole ones exact: float64, or objects where one is beyond 2**53; None becomes NaN."""
+    numbers = [_number(text) if isinstance(text, str) else None for text in texts]
+    rounded = np.array(numbers, dtype=np.float64)
+    return np.array(numbers, dtype=object) if (np.abs(rounded) >= MAX_EXACT_INTEGER).any() else rounded
+
+
+def _number(text: str) -> float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
 
 
 def _is_csv(path: Path, options: dict[str, Any]) -> bool:
@@ -158,7 +202,11 @@ def _is_csv(path: Path, options: dict[str, Any]) -> bool:
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     library("pyarrow")
-    frame: pd.DataFrame = library("pandas").read_parquet(path, engine="pyarrow")
+    read = library("pandas").read_parquet
+    frame: pd.DataFrame = with_exact_numbers(
+        read(path, engine="pyarrow"),
+        lambda name: read(path, engine="pyarrow", columns=[name], dtype_backend="numpy_nullable")[name].astype(object),
+    )
     named = [name for name in frame.index.names if name is not None]
     return frame.reset_index(level=named) if named else frame
 
@@ -170,7 +218,7 @@ def _read_arff(path: Path) -> pd.DataFrame:
         try:
             content = arff.load(_arff_lines(file, is_number), return_type=arff.DENSE_GEN)
             columns = [
-                _ArffColumn(name, "NUMERIC" if number else kind)
+                _ArffColumn(name, kind, is_number=number)
                 for (name, kind), number in zip(content["attributes"], is_number, strict=True)
             ]
             while block := list(islice(content["data"], _ARFF_BLOCK)):
@@ -198,9 +246,9 @@ def _arff_lines(file: Iterable[str], is_number: list[bool]) -> Iterator[str]:
     for line in lines:
         attribute = _ARFF_ATTRIBUTE.match(line)
         if attribute:
-            number = _ARFF_NUMBER.fullmatch(attribute["kind"].strip())
-            is_number.append(number is not None)
-            line = f"@ATTRIBUTE {attribute['name']} {'STRING' if number else attribute['kind']}\n"
+            kind = _ARFF_REMARK.sub("", attribute["kind"].strip())
+            is_number.append(_ARFF_NUMBER.fullmatch(kind) is not None)
+            line = f"@ATTRIBUTE {attribute['name']} {'STRING' if is_number[-1] else kind}\n"
         yield line
         if line.strip().upper() == "@DATA":
             break
@@ -210,28 +258,21 @@ def _arff_lines(file: Iterable[str], is_number: list[bool]) -> Iterator[str]:
 class _ArffColumn:
     """A column of an ARFF file, built from blocks of rows so that few of them are Python objects at a time."""
 
-    def __init__(self, name: str, kind: str | list[str]) -> None:
-        self.name = name
-        self._is_number = kind == "NUMERIC"
-        self.pieces: list[Any] = []
+    def __init__(self, name: str, kind: str | list[str], *, is_number: bool) -> None:
+        self.name, self._is_number = name, is_number
+        self.pieces: list[NDArray[Any]] = []
         self.categories = list(dict.fromkeys(kind)) if isinstance(kind, list) else None
         self._codes: dict[str | None, int] = {None: -1}
         self._codes.update((category, code) for code, category in enumerate(self.categories or ()))
-        self._dtype: type = np.int32 if self.categories is not None else object if kind == "STRING" else np.float64
+        self._dtype: type = np.int32 if self.categories is not None else np.float64 if is_number else object
 
-    def packed(self, values: Sequence[Any]) -> Any:
+    def packed(self, values: Sequence[Any]) -> NDArray[Any]:
         if self._is_number:
-            pandas = library("pandas")
-            return pandas.to_numeric(pandas.Series(values, dtype=object), dtype_backend="numpy_nullable")
+            return _numbers(values)
         codes = [self._codes[value] for value in values] if self.categories is not None else values
         return np.array(codes, dtype=self._dtype)
 
     def joined(self) -> Any:
-        if self._is_number and self.pieces:
-            numbers = library("pandas").concat(self.pieces, ignore_index=True)
-            if numbers.dtype.kind in "iu" and numbers.abs().max() >= MAX_WHOLE:
-                return numbers
-            return numbers.to_numpy(dtype=np.float64, na_value=np.nan)
         values = np.concatenate(self.pieces or [np.empty(0, dtype=self._dtype)])
         if self.categories is None:
             return values

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lang_envs.datasets import Dataset
 from lang_envs.datasets.errors import DataError, TableError
-from lang_envs.datasets.files import MAX_WHOLE, check_names, library, read_table
+from lang_envs.datasets.files import MAX_EXACT_INTEGER, check_names, library, read_table, with_exact_numbers
 from lang_envs.datasets.preprocessing import as_numbers, ordinals
 from lang_envs.text import MAX_NAME, listed, nearest, printable, shown
 
@@ -121,7 +121,11 @@ def _origin(table: object) -> _Origin:
             f"Fix: make a DataFrame of it."
         )
     try:
-        return _Origin(pandas.DataFrame(dict(table)), "own table", "given", "a mapping of names to columns")
+        columns = dict(table)
+        frame = with_exact_numbers(
+            pandas.DataFrame(columns), lambda name: pandas.Series(list(columns[name]), dtype=object)
+        )
+        return _Origin(frame, "own table", "given", "a mapping of names to columns")
     except (ValueError, TypeError) as error:
         raise TableError(
             f"Expected columns that pandas makes a table of; got: {error}. Fix: make a DataFrame of them."
@@ -216,16 +220,17 @@ def _no_classes(name: str, n_distinct: int, span: str) -> TableError:
 def _feature(column: pd.Series[Any]) -> _Feature:
     with _blaming(column):
         if _holds_numbers(column):
-            return _Feature(_apart(_finite(column), column))
+            return _Feature(_distinct_numbers(_finite(column), column))
         codes, labels = _numbered(column)
         return _Feature(codes.astype(np.float64), () if _has_order(column) else labels)
 
 
-def _apart(values: NDArray[np.float64], column: pd.Series[Any]) -> NDArray[np.float64]:
-    """Return the values of a column; their ranks where float64 takes distinct whole numbers for the same."""
-    if np.abs(values).max() < MAX_WHOLE or column.dtype.kind == "f":
+def _distinct_numbers(values: NDArray[np.float64], column: pd.Series[Any]) -> NDArray[np.float64]:
+    """Return the values of a column, or their ranks where float64 would merge distinct numbers."""
+    if np.abs(values).max() < MAX_EXACT_INTEGER or column.dtype.kind == "f":
         return values
-    distinct, ranks = np.unique(np.array([int(value) for value in column], dtype=object), return_inverse=True)
+    exact = np.array([value.item() if isinstance(value, np.generic) else value for value in column], dtype=object)
+    distinct, ranks = np.unique(exact, return_inverse=True)
     return values if len(distinct) == len(np.unique(values)) else ranks.astype(np.float64)
 
 

@@ -119,6 +119,15 @@ def test_advises_options_that_read_the_file(tmp_path: Path, row: str, fix: str |
         assert pd.read_csv(path, **{name: literal_eval(value) for name, value in options.items()}).shape == (10, 3)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['a, "b,c", y\n0, "p,q", u\n', 'a,b,c,y\n0, "p,q", u\n', 'a, b\n0, "p"\n', 'a,b\n0,1\n0, "p"\n'],
+)
+def test_rejects_spaces_before_quotation_marks(tmp_path: Path, text: str) -> None:
+    with pytest.raises(TableError, match=r"a space before one, .* skipinitialspace=True"):
+        read_table(write(tmp_path, "t.csv", text))
+
+
 BIG = 2**53
 
 
@@ -130,12 +139,31 @@ BIG = 2**53
         ([-BIG - 1, -BIG], ",1,u\n"),
         ([10**19 + 1, 10**19], ""),
         ([10**25 + 1, 10**25], ""),
+        ([10**19 + 1, 10**19], ",1,u\n"),
+        ([10**25 + 1, 10**25], ",1,u\n"),
     ],
 )
 def test_keeps_large_whole_numbers_apart(tmp_path: Path, numbers: list[int], gap: str) -> None:
     rows = "".join(f"{number},{at},{'uv'[at % 2]}\n" for at, number in enumerate(numbers * 4))
     x = own_table(write(tmp_path, "t.csv", f"a,b,c\n{rows}{gap}"), "c").x
     assert x[:, 0].tolist() == ([1, 0] if numbers[0] > numbers[1] else [0, 1]) * 4
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_keeps_large_whole_numbers_apart_beside_a_gap(tmp_path: Path, as_file: bool) -> None:
+    columns: Any = {"a": [BIG + 1, BIG, None, *[BIG] * 16], "y": [*[BIG, BIG + 1, BIG + 2] * 6, None]}
+    if as_file:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pytest.importorskip("pyarrow").table(columns), tmp_path / "t.parquet")
+    table = own_table(tmp_path / "t.parquet" if as_file else columns, "y")
+    assert (table.classes, table.x[:2, 0].tolist()) == (3, [1, 0])
+
+
+@pytest.mark.parametrize("kind", [float, Decimal])
+def test_ranks_keep_fractions(kind: Any) -> None:
+    values = [kind(".25"), kind(".5"), kind(".75"), 1, 2, BIG, BIG + 1, BIG + 2]
+    table = own_table({"a": pd.Series(values, dtype=object), "y": [0, 1] * 4}, "y")
+    assert table.x[:, 0].tolist() == list(range(8))
 
 
 def test_keeps_large_whole_numbers_that_float64_holds(tmp_path: Path) -> None:
@@ -154,6 +182,26 @@ def test_arff_numbers_may_have_bounds_and_weights(tmp_path: Path, declared: str)
     assert (frame["a"].iloc[0], frame["a"].isna().tolist(), frame["c"].tolist()) == (1.5, [False, True], ["u", "v"])
     rows = "".join(f"{BIG + at % 2},{'uv'[at % 2]}\n" for at in range(8))
     assert own_table(write(tmp_path, "t.arff", head + rows + "?,u\n"), "c").x[:2, 0].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("start", [2**63, 2**70])
+@pytest.mark.parametrize("gap", ["", "?,u\n"])
+def test_arff_of_whole_numbers_beyond_int64(tmp_path: Path, start: int, gap: str) -> None:
+    pytest.importorskip("arff")
+    rows = "".join(f"{start + at},{'uv'[at % 2]}\n" for at in range(8))
+    path = write(
+        tmp_path, "t.arff", f"@relation t\n@attribute a'b numeric % of\n@attribute c {{u,v}}\n@data\n{rows}{gap}"
+    )
+    assert own_table(path, "c").x[:, 0].tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    "declared", ["a {p,q} {0.5}", "a{p,q}{0.5}", "a string {0.5}", "a {p,q} % kinds", "a string % of"]
+)
+def test_arff_types_may_have_weights_and_comments(tmp_path: Path, declared: str) -> None:
+    pytest.importorskip("arff")
+    path = write(tmp_path, "t.arff", f"@relation t\n@attribute {declared}\n@data\np\nq\n")
+    assert read_table(path)["a"].tolist() == ["p", "q"]
 
 
 def test_arff_of_large_whole_numbers_in_a_later_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
