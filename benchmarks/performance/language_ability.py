@@ -290,17 +290,17 @@ def _rows(found: Sequence[Change]) -> list[tuple[str, ...]]:
     ]
 
 
-def markdown(found: Sequence[Change], content: Mapping[str, Any]) -> str:
+def markdown(changes: Sequence[Change], content: Mapping[str, Any]) -> str:
     """Return the report as text."""
     about, settings = content["trained"], content["settings"]
-    unpaired = ", ".join(dict.fromkeys(markdown_text(one.task) for one in found if not one.paired))
+    unpaired = ", ".join(dict.fromkeys(markdown_text(change.task) for change in changes if not change.paired))
     rest = "" if settings["limit"] is None else f" Only the first {settings['limit']} questions of each task."
     rest += f" Not paired, hence too large: {unpaired}." if unpaired else ""
     return (
         "# Language ability before and after training\n\n"
         f"{markdown_code(str(about['base']))} before, and after {about['num_timesteps']} environment steps "
         f"of {about['algorithm']} ({markdown_code(str(about['checkpoint']))}).\n\n"
-        f"{markdown_table(_HEAD, _rows(found))}\n\n"
+        f"{markdown_table(_HEAD, _rows(changes))}\n\n"
         f"± is one standard error; that of the difference is over paired answers.{rest} lm-eval {content['lm_eval']}, "
         f"{content['seconds']} s, {markdown_code(content['command'])}.\n"
     )

@@ -98,15 +98,15 @@ def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any
         _require_same_agent(agent, cell.header["agent"], cell.env)
     tasks: dict[str, Any] = {}
     if path.exists():
-        known = _read(path)
-        if known["agent"]["name"] != agent["name"]:
+        present = _read(path)
+        if present["agent"]["name"] != agent["name"]:
             raise ResultFileError(
                 f"Expected an agent whose name makes a file of its own; {path.name} is that of "
-                f"{known['agent']['name']!r}, not of {agent['name']!r}. Fix: run this one with another --label."
+                f"{present['agent']['name']!r}, not of {agent['name']!r}. Fix: run this one with another --label."
             )
         try:
-            _require_same_agent(known["agent"], agent, path.name)
-            tasks, agents = known["tasks"], [known["agent"], *agents]
+            _require_same_agent(present["agent"], agent, path.name)
+            tasks, agents = present["tasks"], [present["agent"], *agents]
         except ResultFileError:
             if not replace:
                 raise

@@ -90,7 +90,7 @@ def measure(
         player.agent_name = header["agent"]["name"]
         jobs = plan.jobs()
         recorded, ends = _take_up(episodes, header, jobs)
-        found, steps = len(recorded), None
+        n_kept, steps = len(recorded), None
         if plan.steps:
             if recorded and not steps_file(path).exists():
                 raise ResultFileError(
@@ -98,17 +98,17 @@ def measure(
                     "Fix: restore it, or begin another file with --out."
                 )
             steps = stack.enter_context(LineFile(steps_file(path)))
-            found = _take_up_steps(steps, _steps_header(header), recorded)
-        episodes.cut(ends[found])
+            n_kept = _take_up_steps(steps, _steps_header(header), recorded)
+        episodes.cut(ends[n_kept])
         times = stack.enter_context(LineFile(times_file(path)))
-        _begin_times(times, found)
-        for number, played in enumerate(play_all(player, jobs[found:], n_workers, workers, ray), start=found + 1):
+        _begin_times(times, n_kept)
+        for number, played in enumerate(play_all(player, jobs[n_kept:], n_workers, workers, ray), start=n_kept + 1):
             if steps is not None:
                 steps.append(played.steps)
             episodes.append([played.record])
             times.append([{**played.job._asdict(), "seconds": round(played.seconds, 6)}])
             watch(number, len(jobs))
-    return Done(path, found, len(jobs) - found, time.perf_counter() - started)
+    return Done(path, n_kept, len(jobs) - n_kept, time.perf_counter() - started)
 
 
 def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> tuple[list[dict[str, Any]], list[int]]:

@@ -123,7 +123,9 @@ def _scores_of_recorded(episodes: Sequence[Mapping[str, Any]]) -> Table:
     for episode in episodes:
         evaluations.setdefault(episode["training_steps"], []).append(episode)
     columns = ("discounted_return", "success", "steps", "moves")
-    means = [(at, [float(np.mean([one[name] for one in own])) for name in columns]) for at, own in evaluations.items()]
-    rows = [(f"{at:,}", f"{r:.3f}", f"{success:.0%}", f"{n:.1f}", f"{m:.1f}") for at, (r, success, n, m) in means]
+    rows = []
+    for step, played in evaluations.items():
+        reward, success, actions, moves = (np.mean([episode[name] for episode in played]) for name in columns)
+        rows.append((f"{step:,}", f"{reward:.3f}", f"{success:.0%}", f"{actions:.1f}", f"{moves:.1f}"))
     remark = "Means of the episodes of each evaluation, played by the sampled policy; return discounted 0.99 per move."
     return Table("Recorded episodes", ("after steps", "mean return", "success", "actions", "moves"), rows, remark)

@@ -32,9 +32,9 @@ def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:
         if said is None:
             break
         text, reward, terminated, truncated, info = talking.step(said)
-        paid = finite_reward(reward, env.unwrapped)
-        total, n_actions = total + paid, n_actions + 1
-        tell(console, said, paid, total, info)
+        reward = finite_reward(reward, env.unwrapped)
+        total, n_actions = total + reward, n_actions + 1
+        tell(console, said, reward, total, info)
     else:
         show(console, env, text)
     if info["success"]:

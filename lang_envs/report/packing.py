@@ -162,7 +162,7 @@ def _first_of_each(episodes: Sequence[Mapping[str, Any]], n: int | None) -> set[
             for kind in (one.get("training_steps"), bool(one.get("success"))):
                 first.setdefault((one["agent"], one["task"], type(kind), kind), number)
     is_single = len({(agent, task) for agent, task, *_ in first}) == 1
-    last = [number for number, one in enumerate(episodes) if one.get("steps_list")][-1:] if is_single else []
+    last = [number for number, episode in enumerate(episodes) if episode.get("steps_list")][-1:] if is_single else []
     order = dict.fromkeys([*last, *first.values(), *range(len(episodes))])
     return set(list(order)[: max(n, 0)])
 

@@ -54,12 +54,12 @@ def replayed(env: TextAction, seed: int, steps: Sequence[Mapping[str, Any]]) -> 
     for number, step in enumerate(steps, start=1):
         differences = [] if text == step["observation"] else ["another observation"]
         text, reward, terminated, truncated, info = env.step(step["action"])
-        paid = finite_reward(reward, env.unwrapped)
-        if paid != step["reward"]:
-            differences.append(f"reward {paid:g} instead of {step['reward']:g}")
+        reward = finite_reward(reward, env.unwrapped)
+        if reward != step["reward"]:
+            differences.append(f"reward {reward:g} instead of {step['reward']:g}")
         ends = {"terminated": terminated, "truncated": truncated}
         if any(step.get(name, end) != end for name, end in ends.items()):
             differences.append("another end of the episode")
         if step.get("final_observation", text) != text:
             differences.append("another final observation")
-        yield Replayed(text, paid, info, tuple(f"step {number}: {one}" for one in differences))
+        yield Replayed(text, reward, info, tuple(f"step {number}: {difference}" for difference in differences))

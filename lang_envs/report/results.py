@@ -197,7 +197,7 @@ def _in_order(header: Mapping[str, Any], lines: Iterator[_Line]) -> Iterator[_Li
         {one: place for place, one in enumerate(row)}
         for row in ([one["id"] for one in header["envs"]], header["seeds"])
     ]
-    discounts = {one["id"]: one["discount"] for one in header["envs"]}
+    discounts = {env["id"]: env["discount"] for env in header["envs"]}
     is_training = header.get("training", False)
     before: tuple[int, ...] = ()
     seen = set()
@@ -309,7 +309,7 @@ def _join(header: Mapping[str, Any], episodes: Sequence[_Line], file: _File) -> 
             raise ReportError(
                 f"Expected steps of an episode of the other file; {waiting.place} has {_named(waiting.record)}."
             )
-        line = next((one for one in rest if _belongs(first.record, one.record)), None)
+        line = next((episode for episode in rest if _belongs(first.record, episode.record)), None)
         if line is None:
             is_training = header.get("training", False) and "training_steps" not in first.record
             if not is_training and any(_belongs(first.record, one.record) for one in episodes):

@@ -219,8 +219,8 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
         if self.episode_context.n_steps:
             self.episode_context = self.episode_context.after(text_of_action(self.env.action_space, action), text)
         mark_success(info)
-        paid = reward_number(reward, self.env.unwrapped)
-        return self._observation(text, info), paid, terminated, truncated, info
+        reward = reward_number(reward, self.env.unwrapped)
+        return self._observation(text, info), reward, terminated, truncated, info
 
     def _observation(self, text: str, info: dict[str, Any]) -> dict[str, str]:
         return observation_with_actions(text, info, self.episode_context, self._max_list_length)

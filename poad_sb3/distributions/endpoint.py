@@ -241,9 +241,24 @@ class EndpointDistribution(FreeDistribution):
         """Give the server the present weights of the adapter, unless it has them."""
         trained = [parameter for parameter in self.lm.network.parameters() if parameter.requires_grad]
         weights = tuple((parameter.data_ptr(), parameter._version) for parameter in trained)
-        if weights != self._sent:
-            self._send_weights(self._version + 1)
-            self._sent, self._version = weights, self._version + 1
+        if weights == self._sent:
+            return
+        folder = Path(tempfile.mkdtemp(prefix="poad-adapter-"))
+        remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self.lm.network.save_pretrained(folder, save_embedding_layers=False)
+        digest = hashlib.sha256((folder / "adapter_model.safetensors").read_bytes()).hexdigest()
+        name = f"poad-{self._version + 1}-{digest}-{self._name}"
+        try:
+            self.server.load_adapter(name, folder)
+        except EndpointError:
+            remove()
+            raise
+        self._sent, self._version = weights, self._version + 1
+        (before, remove_before), (self.adapter, self._remove) = (self.adapter, self._remove), (name, remove)
+        if before:
+            with contextlib.suppress(EndpointError):  # a server that was started again does not know it
+                self.server.unload_adapter(before)
+        remove_before()
 
     @torch.no_grad()
     def clean_mismatch(self, paths: Sequence[TokenPath]) -> CleanMismatch:
@@ -259,20 +274,3 @@ class EndpointDistribution(FreeDistribution):
             sampled = np.concatenate([response.log_probs for response in responses])
             self._clean = CleanMismatch.of(measure_mismatch(sampled, scored, lengths))
         return self._clean
-
-    def _send_weights(self, version: int) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="poad-adapter-"))
-        remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self.lm.network.save_pretrained(folder, save_embedding_layers=False)
-        digest = hashlib.sha256((folder / "adapter_model.safetensors").read_bytes()).hexdigest()
-        name = f"poad-{version}-{digest}-{self._name}"
-        try:
-            self.server.load_adapter(name, folder)
-        except EndpointError:
-            remove()
-            raise
-        (before, remove_before), (self.adapter, self._remove) = (self.adapter, self._remove), (name, remove)
-        if before:
-            with contextlib.suppress(EndpointError):  # a server that was started again does not know it
-                self.server.unload_adapter(before)
-        remove_before()

@@ -7,7 +7,7 @@ import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -183,38 +183,49 @@ class RunFolder:
                 scratch.unlink(missing_ok=True)
 
 
+_TEXT, _MAPPING, _COUNT = {"type": "string"}, {"type": "object"}, {"type": "integer", "minimum": 0}
+_MAYBE_TEXT, _MAYBE_COUNT = {"type": ["string", "null"]}, {"type": ["integer", "null"], "minimum": 0}
+_ARGUMENTS = {**_MAPPING, "properties": {MERGED: {"type": ["object", "null"]}}}
+_SESSION = {"time": _TEXT, "command": {"type": "array", "items": _TEXT}, "versions": _MAPPING}
+_FIELDS: dict[str, dict[str, Any]] = {
+    "algorithm": _TEXT,
+    "preset": _MAYBE_TEXT,
+    "seed": _COUNT,
+    "env_id": _TEXT,
+    "env_kwargs": _MAPPING,
+    "n_envs": {"type": "integer", "minimum": 1},
+    "given": _ARGUMENTS,
+    "arguments": _ARGUMENTS,
+    "model": {**_MAPPING, "additionalProperties": _MAYBE_TEXT},
+    "dataset": _MAYBE_TEXT,
+    "prompt_template": _MAPPING,
+    "steps": {"type": "integer", "minimum": 1},
+    "save_every": {"type": "integer", "minimum": 1},
+    "sessions": {"type": "array", "items": {**_MAPPING, "required": list(_SESSION), "properties": _SESSION}},
+    "n_parts": _MAYBE_COUNT,
+    "ray": _MAYBE_TEXT,
+    "n_actors": _MAYBE_COUNT,
+    "record_episodes": _MAYBE_COUNT,
+    "warm_start": _MAYBE_TEXT,
+    "format": _COUNT,
+}
+_OPTIONAL = ("sessions", "n_parts", "ray", "n_actors", "record_episodes", "warm_start", "format")
+_check_fields = compile_schema(
+    {"type": "object", "required": [name for name in _FIELDS if name not in _OPTIONAL], "properties": _FIELDS}
+)
+
+
 def _check_config(values: object) -> None:
     """Check the JSON values of a `RunConfig`.
 
     Raises:
         WrongValueError: If a field is missing, unknown, or of another type, or the algorithm is unknown.
     """
-    text, count = {"type": ["string", "null"]}, {"type": "integer", "minimum": 0}
-    arguments = {"type": "object", "properties": {MERGED: {"type": ["object", "null"]}}}
-    of_session = {"time": {"type": "string"}, "command": {"type": "array", "items": {"type": "string"}}}
-    of_session |= {"versions": {"type": "object"}}
-    kinds: dict[str, dict[str, Any]] = {
-        "str": {"type": "string"},
-        "str | None": text,
-        "int": count,
-        "int | None": {**count, "type": ["integer", "null"]},
-        "dict[str, Any]": arguments,
-        "dict[str, str | None]": {"type": "object", "additionalProperties": text},
-        "list[dict[str, Any]]": {
-            "type": "array",
-            "items": {"type": "object", "required": list(of_session), "properties": of_session},
-        },
-    }
-    of_config = fields(RunConfig)
-    properties = {entry.name: kinds[str(entry.type)] for entry in of_config}
-    del properties["prompt_template"]  # it is compared only
-    properties |= {name: {**count, "minimum": 1} for name in ("n_envs", "steps", "save_every")}
-    required = [entry.name for entry in of_config if entry.default is MISSING and entry.default_factory is MISSING]
-    compile_schema({"type": "object", "required": required, "properties": properties})(values)
+    _check_fields(values)
     assert isinstance(values, dict)
     if values["algorithm"] not in ALGORITHMS:
         raise WrongValueError("the name of an algorithm", shown(values["algorithm"]), "algorithm")
-    for name in sorted(values.keys() - {entry.name for entry in of_config}):
+    for name in sorted(values.keys() - _FIELDS.keys()):
         raise WrongValueError("no value", shown(values[name]), name)
 
 

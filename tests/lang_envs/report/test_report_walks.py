@@ -549,7 +549,7 @@ def _run(folder: Path, seed: int, values: Sequence[float] | None, **fields: Any)
         **{
             "algorithm": "POAD", "preset": None, "seed": seed, "env_id": KITCHEN, "env_kwargs": {}, "n_envs": 1,
             "n_parts": 1, "given": {}, "arguments": {"gamma": 0.9}, "model": {"name": "m"}, "dataset": None,
-            "prompt_template": "t", "steps": 100, "save_every": 10, **fields,
+            "prompt_template": {}, "steps": 100, "save_every": 10, **fields,
         }
     )  # fmt: skip
     folder.mkdir(parents=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from poad_sb3.runs import run_folder
 from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder, session
 
 CONFIG = RunConfig(
@@ -52,6 +53,10 @@ def test_names_the_fault_of_a_config(tmp_path: Path, values: Any, fault: str) ->
     folder = folder_with(tmp_path, values)
     with pytest.raises(RunError, match=rf"Expected the config of a run in .*config.json; .*{fault}.* Fix: restore it"):
         folder.read_config()
+
+
+def test_every_field_of_a_config_is_checked() -> None:
+    assert run_folder._FIELDS.keys() == VALUES.keys()
 
 
 def test_a_folder_without_config_has_none(tmp_path: Path) -> None:
