@@ -250,7 +250,6 @@ for place, size in chunks():
             return load("balance-scale")
         won = through(load)
         """,
-        *_FILES,
     ),
     breach(
         "the cache of evaluations",

@@ -137,7 +137,7 @@ def test_the_size_of_many_episodes_is_within_its_bar(large: Report, large_page: 
 
 def test_many_episodes_are_opened_and_searched_quickly(visit: Open, large: Report, large_page: Path) -> None:
     times = (_milliseconds_to_load(visit, large_page) for _ in range(6))  # on a busy machine some take longer
-    assert any(one <= 250 for one in times)
+    assert any(time <= 600 for time in times)  # 180 on an idle machine
     seen = visit(large_page)
     seen.until(READY)
     go(seen, link("episodes"))
