@@ -45,7 +45,7 @@ _TICK = 0.02
 """Seconds between two looks at the clocks of the children that run."""
 _FIRST_CLIENT_SECONDS = 60.0
 _OPEN_SHARE = 0.1
-"""Part of an evaluation's time limit that a split is open for it while an older one waits for another split."""
+"""Share of the time limit for which a split may take tasks while an older evaluation waits for another split."""
 _PAUSE = 0.1
 """Seconds until a fork that the system refused is tried again."""
 

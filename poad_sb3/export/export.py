@@ -320,7 +320,7 @@ def _write_merged(policy: LLMPolicy, folder: Path, check: Check) -> int:
     kind, merged.generation_config = type(merged), _generation_config(policy)
     with no_progress_bars():
         merged.save_pretrained(folder)
-        expected = probe_log_probs(policy.lm, merged.float())
+        expected = probe_log_probs(policy.lm, merged.float())  # the file is read in float32 too
         del merged  # before it is loaded again
         written = kind.from_pretrained(folder, dtype=torch.float32)
     difference = max(difference, log_prob_error(expected, probe_log_probs(policy.lm, written)))
@@ -367,7 +367,9 @@ def _merged(lm: LanguageModel) -> tuple[Any, float]:
             f"Expected an adapter that can be merged; got {str(error)[:_LONGEST]}. "
             "Fix: if its weights are no longer finite, take an earlier checkpoint; else export the adapter."
         ) from error
+    # The names of embeddings with trainable tokens change at merging; they have the base's format like the rest.
     dtypes = {name.replace(".base_layer.", "."): tensor.dtype for name, tensor in base.state_dict().items()}
     for name, tensor in merged.state_dict(keep_vars=True).items():
-        tensor.data = tensor.data.to(dtypes.get(name, tensor.dtype))
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(dtypes.get(name, base.dtype))
     return merged, difference

@@ -34,7 +34,7 @@ _TARGETS = {
 """Target modules of architectures that read the weight of another linear layer past an adapter, or have grouped
 layers."""
 _ADAPTED = (BaseTunerLayer, AuxiliaryTrainingWrapper)
-"""Modules of peft around layers of a base; transformers puts them into it too, without a `PeftModel` around it."""
+"""Modules that PEFT puts around layers; `model.load_adapter` of transformers does so without a `PeftModel`."""
 _FINGERPRINT_ELEMENTS = 1 << 18
 _PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2260 1234", "x=f(a)\n    return x", "")
 

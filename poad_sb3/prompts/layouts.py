@@ -247,8 +247,8 @@ class ChatLayout(Layout):
 
     def _thought_error(self, opened: str) -> ModelError:
         return ModelError(
-            f"Expected a chat template with answers outside of thoughts; that of this tokenizer leaves {opened!r} open "
-            "before them. Fix: prompt='completion', or another template: "
+            f"Expected a chat template that puts no text but an empty thought before an answer; got {opened!r} in "
+            "that of this tokenizer. Fix: prompt='completion', or another template: "
             "prompt={'kind': 'chat', 'arguments': {'chat_template': ...}}."
         )
 

@@ -219,17 +219,27 @@ def test_half_precision_and_shards(small_folder: Path, tmp_path: Path, monkeypat
     assert all(torch.equal(tensor, expected[name]) for name, tensor in theirs.state_dict().items()), "rounded once"
 
 
-@pytest.mark.parametrize("targets", ["all-linear", ["lm_head"]])
-def test_merges_a_base_in_bfloat16_without_its_rounding(tmp_path: Path, targets: Any) -> None:
+@pytest.mark.parametrize(
+    "lora",
+    [
+        {"target_modules": "all-linear"},
+        {"target_modules": ["lm_head"]},
+        {"target_modules": ["q_proj"], "trainable_token_indices": [1, 2]},
+    ],
+    ids=["every layer", "head", "tokens"],
+)
+def test_merges_a_base_in_bfloat16_without_its_rounding(tmp_path: Path, lora: dict[str, Any]) -> None:
     """With large weights, activations in bfloat16 round apart by more than any bound; the merge is right."""
     folder = save_small_model(tmp_path / "base", words=LAMP_WORDS.split(), scale=12)
-    agent = untrained(folder, dtype="bfloat16", lora={"target_modules": targets})
+    agent = untrained(folder, dtype="bfloat16", lora=lora)
     randomise(agent.policy, scale=5)
     agent.policy.lm.base.config._attn_implementation = "flash_attention_2"  # which needs a GPU
     theirs = loaded(export_merged(agent, tmp_path / "out", check="error"))
     expected = agent.policy.lm.network.float().merge_and_unload().state_dict()
     for name, tensor in theirs.state_dict().items():
         assert torch.equal(tensor, expected[name].bfloat16()), name
+    stored = load_file(tmp_path / "out" / "model.safetensors")
+    assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
 
 
 def test_a_base_of_the_hub_is_named_with_what_was_loaded(small_folder: Path, tmp_path: Path) -> None:
