@@ -68,7 +68,6 @@ bench: $(VENV)/.dev ## the slow studies; results go to data/results
 	done
 	$(RUN) -m benchmarks measure throughput
 	$(RUN) -m benchmarks measure scaling
-	$(RUN) -m benchmarks measure overlap
 	$(RUN) -m benchmarks measure ranks
 	$(RUN) -m benchmarks measure micro-batches
 	$(RUN) -m benchmarks measure vectors

@@ -12,7 +12,6 @@ MEASUREMENTS = {
     "pocket-coder": ("performance.pocket_coder", "what the pocket coder writes before it is trained"),
     "throughput": ("performance.throughput", "cost of an environment step in training, ours and two plain loops'"),
     "scaling": ("performance.scaling", "how the cost of an environment step grows"),
-    "overlap": ("performance.overlap", "where the time of a training on code goes"),
     "ranks": ("performance.ranks", "a training in one process and in two ranks"),
     "vectors": ("performance.vectors", "steps of kitchens in this process, in others and in Ray actors"),
     "micro-batches": ("performance.micro_batches", "cost of passes that are cut so that ranks can divide them"),

@@ -55,7 +55,7 @@ WORKLOADS = {
 def measure(workload: Workload, n_envs: int, repeats: int) -> dict[str, float]:
     """Return the seconds of a rollout with its update, by number of micro-batches, and the median of their ratios."""
     seconds: dict[int, list[float]] = {1: [], 4: []}
-    envs = {n: make_envs(workload.env_id, {}, n_envs, 1) for n in seconds}
+    envs = {n: make_envs(workload.env_id, {}, n_envs) for n in seconds}
     settings = {"n_steps": workload.n_steps, "seed": 0, **workload.settings}
     models = {n: workload.method("LLMPolicy", envs[n], micro_batches=n, **settings) for n in seconds}
     for _ in range(1 + repeats):

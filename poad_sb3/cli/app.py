@@ -59,12 +59,6 @@ def train(
     steps: Annotated[int | None, typer.Option(min=1, help="Environment steps in all; 10000 by default.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random; 0 by default.")] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments; those of the preset, or 1.")] = None,
-    n_parts: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Parts that take turns with the model; 2 for several environments of DataSciCoding, else 1."
-        ),
-    ] = None,
     ray: Annotated[
         str | None,
         typer.Option(
@@ -115,7 +109,6 @@ def train(
             steps=steps,
             seed=seed,
             n_envs=n_envs,
-            n_parts=n_parts,
             ray=ray,
             n_actors=n_actors,
             save_every=save_every,

@@ -122,7 +122,6 @@ def environments(
     env_id: str,
     env_kwargs: dict[str, Any],
     n_envs: int,
-    n_parts: int | None = None,
     *,
     ray: str | None = None,
     n_actors: int | None = None,
@@ -136,9 +135,9 @@ def environments(
         sys.path.append(str(Path.cwd()))  # for module:Id-v0; last, so that installed modules come first
     try:
         if ray is None:
-            envs = make_envs(env_id, env_kwargs, n_envs, n_parts)
+            envs = make_envs(env_id, env_kwargs, n_envs)
         else:
-            envs = make_ray_envs(env_id, env_kwargs, n_envs, n_actors, n_parts, ray)
+            envs = make_ray_envs(env_id, env_kwargs, n_envs, n_actors, ray)
         wrap_language_env(envs)
     except Exception as error:  # a module or an environment may raise anything
         fail(f"{env_id} cannot be made: {error}")

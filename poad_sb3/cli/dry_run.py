@@ -94,7 +94,7 @@ def dry_run(
 def _outline(resolved: Resolved, given: Iterable[str]) -> LLMOnPolicyAlgorithm:
     """Create the algorithm as the training would, without weights; `given` arguments must have an effect."""
     config = resolved.config
-    envs = environments(config.env_id, config.env_kwargs, config.n_envs, config.n_parts)
+    envs = environments(config.env_id, config.env_kwargs, config.n_envs)
     return make_algorithm(config, envs, resolved.device, given, OutlinePolicy)
 
 

@@ -39,7 +39,6 @@ class Request:
         seed: Seed of everything random.
         steps: Number of environment steps in all.
         n_envs: Number of environments that step together.
-        n_parts: Number of parts of the environments that take turns with the model.
         ray: Ray cluster that steps them: `"local"`, `"auto"` or its address; `"off"` for this process.
         n_actors: Number of actors of the cluster.
         save_every: Number of steps between checkpoints.
@@ -55,7 +54,6 @@ class Request:
     seed: int | None = None
     steps: int | None = None
     n_envs: int | None = None
-    n_parts: int | None = None
     ray: str | None = None
     n_actors: int | None = None
     save_every: int | None = None
@@ -123,7 +121,6 @@ class Request:
             env_id=self.env_id,
             env_kwargs=dict(self.env_kwargs),
             n_envs=n_envs or 1,
-            n_parts=self.n_parts,
             ray=self.ray,
             n_actors=self.n_actors,
             given=given,
@@ -148,14 +145,14 @@ class Request:
             "--preset": self.preset,
             "--seed": self.seed,
         }
-        said |= {"--n-envs": self.n_envs, "--n-parts": self.n_parts, "--warm-start": self._warm_start}
+        said |= {"--n-envs": self.n_envs, "--warm-start": self._warm_start}
         recorded: dict[str, Any] = {
             "ENV": config.env_id,
             "--algo": config.algorithm,
             "--preset": config.preset,
             "--seed": config.seed,
         }
-        recorded |= {"--n-envs": config.n_envs, "--n-parts": config.n_parts, "--warm-start": config.warm_start}
+        recorded |= {"--n-envs": config.n_envs, "--warm-start": config.warm_start}
         try:
             given = typed_arguments(algorithm(config.algorithm), self.arguments)
         except ValueError as error:

@@ -154,9 +154,7 @@ def _train(
     if ranks.is_first:
         folder.clean()
         ray = None if config.ray == _NO_RAY else config.ray
-        envs = environments(
-            config.env_id, config.env_kwargs, config.n_envs, config.n_parts, ray=ray, n_actors=config.n_actors
-        )
+        envs = environments(config.env_id, config.env_kwargs, config.n_envs, ray=ray, n_actors=config.n_actors)
     progress.phase = "loading the model"
     free = free_memory(str(get_device(device)))  # before there is a model, since the estimate counts it
     if existing is not None and ranks.on_rank_zero("checkpoint", folder.latest.exists):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import math
@@ -34,7 +35,6 @@ from poad_sb3.common.hyperparameters import (
     warn_without_effect,
     with_model_preset,
 )
-from poad_sb3.common.pipelined_rollout import PipelinedRollout
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.ppo_update import Clips, update
 from poad_sb3.common.save_util import Target, prepare_path
@@ -43,6 +43,7 @@ from poad_sb3.common.timing import Stopwatch
 from poad_sb3.credit.estimators import Estimator
 from poad_sb3.distributed.ranks import current_ranks
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
+from poad_sb3.distributions.base import SampledAction
 from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.prompts import Question
 from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings, unknown_setting
@@ -456,26 +457,26 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self._require_equal_ranks()
         rollout_buffer.reset()
         callback.on_rollout_start()
-        pipeline = PipelinedRollout(env, self.policy, self.stopwatch)
-        whole, n_rounds, playing, latest_end = self.whole_episodes, 0, pipeline.playing, 0
+        whole, n_rounds, latest_end = self.whole_episodes, 0, 0
+        # With whole episodes, those whose episode has ended wait for the others: they repeat their last action.
+        playing = np.full(env.num_envs, not whole)
+        taken: list[SampledAction] = []
         in_rounds = self.n_episodes is not None or self.group_size > 1  # else episodes follow each other at once
         groups: list[int] = [0] * env.num_envs
         seeds: list[int] = []  # of the groups
         begun: dict[int, Question] = {}  # the first question of each group
         n_too_long, too_long = 0, self.policy.action_space.unfinished()
-        if whole:
-            playing[:] = False  # until the first round begins
         while self._is_unfinished(rollout_buffer.pos, n_rollout_steps, n_rounds, playing):
             if whole and not playing.any():
                 playing[:] = True
                 groups = self._begin_episodes(env, n_rounds, seeds)
                 self._warn_unless_alike(groups, begun)
-            pipeline.choose(self._last_obs)
+            with self.stopwatch.timing("acting"):
+                taken = self._act(taken, playing)
             states = self._states() if self.credit.compares_states else None
-            ahead = not whole and rollout_buffer.pos + 1 < n_rollout_steps
-            step = partial(pipeline.step, self._last_obs, ahead=ahead)
-            new_obs, rewards, dones, infos = self._step_envs(step)
-            actions = np.stack([one.env_action for one in pipeline.taken])  # read by callbacks
+            actions = np.stack([action.env_action for action in taken])
+            with self.stopwatch.timing("env"):
+                new_obs, rewards, dones, infos = self._step_envs(partial(env.step, actions))
             self.num_timesteps += env.num_envs
             n_too_long += int((actions == too_long).all(axis=1)[playing].sum())
             dones = dones & playing
@@ -493,11 +494,11 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             self._update_info_buffer(infos, dones)
             final_prompts = self._final_prompts(dones, infos)
             durations = self._durations(infos)
-            rollout_buffer.add(pipeline.taken, rewards, dones, final_prompts, durations, playing, groups, states)
+            rollout_buffer.add(taken, rewards, dones, final_prompts, durations, playing, groups, states)
             if not go_on:
                 return False
             if whole and (in_rounds or rollout_buffer.pos >= n_rollout_steps):
-                playing &= ~dones  # those whose episode has ended repeat an action until all have; that does not count
+                playing &= ~dones
                 n_rounds += not playing.any()
         # The update on this rollout may follow in another process: it must find the same learning rates.
         self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
@@ -515,6 +516,20 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
+
+    def _act(self, taken: list[SampledAction], playing: NDArray[np.bool_]) -> list[SampledAction]:
+        """Return an action for each environment: a sampled one where it plays, else that of the last step."""
+        places = np.flatnonzero(playing)
+        observations: Any = self._last_obs
+        if isinstance(observations, Mapping):
+            observations = {name: column[places] for name, column in observations.items()}
+        else:
+            observations = observations[places]
+        rngs = copy.deepcopy(self.policy.rngs_of(len(playing)))
+        acted = self.policy.act(observations, rngs=[rngs[place] for place in places])
+        self.policy.rollout_rngs[: len(rngs)] = rngs  # only now: an interrupt leaves no trace of draws
+        chosen = dict(zip(places.tolist(), acted, strict=True))
+        return [chosen[place] if place in chosen else taken[place] for place in range(len(playing))]
 
     def _record_too_long(self, share: float) -> None:
         self.logger.record("rollout/too_long_share", share)

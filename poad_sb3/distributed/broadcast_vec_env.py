@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, unwrap_vec_normalize
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
 from poad_sb3.distributed.ranks import Ranks
@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 class BroadcastVecEnv(VecEnv):
     """The environments of rank 0, on every rank: all call the same methods, rank 0 steps, and all get its results.
-
-    On rank 0 the parts of a `PipelinedVecEnv` continue to step while the ranks act for the others.
 
     Args:
         venv: Environments; None on other ranks than 0.
@@ -39,7 +37,7 @@ class BroadcastVecEnv(VecEnv):
             )
         self.venv, self.ranks = venv, ranks
         described = self._lead("the environments", self._describe)
-        n_envs, observation_space, action_space, self.slices, self.metadata = described
+        n_envs, observation_space, action_space, self.metadata = described
         super().__init__(n_envs, observation_space, action_space)
 
     @property
@@ -50,31 +48,12 @@ class BroadcastVecEnv(VecEnv):
 
     def _describe(self) -> tuple[Any, ...]:
         env = self.own
-        slices = [slice(0, env.num_envs)]
-        if not isinstance(env, VecEnvWrapper):  # it hands on the parts of its own, but must see every step itself
-            slices = getattr(env, "slices", slices)
-        return env.num_envs, env.observation_space, env.action_space, slices, env.metadata
+        return env.num_envs, env.observation_space, env.action_space, env.metadata
 
     def _lead(self, name: str, run: Callable[[], T]) -> T:
         return self.ranks.on_rank_zero(name, run)
 
     # ------------------------------------------------------------------ steps
-
-    def begin(self, number: int, actions: NDArray[np.int64]) -> None:
-        """Begin a step of a part, and return at once; see `PipelinedVecEnv.begin`."""
-        self._actions = actions
-        if self.venv is not None and len(self.slices) > 1:
-            self.venv.begin(number, actions)  # type: ignore[attr-defined]
-
-    def wait(self, number: int) -> VecEnvStepReturn:
-        """Wait for the step of a part; an ordinary vector steps here."""
-        return self._lead("a step", partial(self._wait, number))
-
-    def _wait(self, number: int) -> VecEnvStepReturn:
-        if len(self.slices) > 1:
-            found: VecEnvStepReturn = self.own.wait(number)  # type: ignore[attr-defined]
-            return found
-        return self.own.step(self._actions)
 
     def reset(self) -> VecEnvObs:
         """Reset all environments."""

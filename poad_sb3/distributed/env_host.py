@@ -27,7 +27,7 @@ from poad_sb3.distributed.ray_cluster import find_modules
 from poad_sb3.errors import WorkerError
 from poad_sb3.vec_env.env_states import capture_envs, restore_envs
 from poad_sb3.vec_env.rewards import guard_rewards
-from poad_sb3.vec_env.stepping import Stepper
+from poad_sb3.vec_env.threads import StepThread
 
 __all__ = ["Description", "EnvHost", "History", "Invoke", "Operation", "Reset", "Step", "Stepped"]
 
@@ -153,8 +153,7 @@ class EnvHost:
 
     def __init__(self) -> None:
         self._envs: list[DummyVecEnv] = []
-        self._steppers: list[Stepper] = []
-        self._begun: set[int] = set()
+        self._threads: list[StepThread] = []
         self._steps_elsewhere = False
 
     def make(self, path: Sequence[str], packed: bytes, n_envs: int) -> bytes:
@@ -171,7 +170,7 @@ class EnvHost:
         assert isinstance(made, DummyVecEnv)
         guard_rewards(made)
         self._envs = [DummyVecEnv([partial(_same, env)]) for env in made.envs]
-        self._steppers = [Stepper(env) for env in self._envs]
+        self._threads = [StepThread() for _ in self._envs]
         self._steps_elsewhere = made.has_attr("steps_elsewhere") and all(made.get_attr("steps_elsewhere"))
         description = Description(
             socket.gethostname(),
@@ -184,14 +183,6 @@ class EnvHost:
         )
         return _dumps(description)
 
-    def begin(self, packed: bytes) -> None:
-        """Begin steps of environments that step elsewhere, and return at once; `run` waits for them.
-
-        Args:
-            packed: Pairs of a place and a `Step`, pickled.
-        """
-        self._begin(pickle.loads(packed))
-
     def run(self, packed: bytes) -> bytes:
         """Run an operation of some environments; return results and states, pickled.
 
@@ -203,12 +194,13 @@ class EnvHost:
         operations: list[tuple[int, Operation]] = pickle.loads(packed)
         try:
             if self._steps_elsewhere:
-                self._begin(operations)
+                for place, one in operations:
+                    if isinstance(one, Step):
+                        self._threads[place].begin(partial(self._envs[place].step, one.action[None]))
             answers = [(self._run(place, one), self._state_after(place, one)) for place, one in operations]
         except BaseException:
             for place, _ in operations:  # as after the error of an ordinary vector, none of them is stepping
-                self._steppers[place].drop()
-                self._begun.discard(place)
+                self._threads[place].drop()
             raise
         return _dumps(answers)
 
@@ -247,16 +239,10 @@ class EnvHost:
 
     def close(self) -> None:
         """End the threads and close the environments."""
-        for stepper in self._steppers:
-            stepper.stop()
+        for thread in self._threads:
+            thread.stop()
         for env in self._envs:
             env.close()
-
-    def _begin(self, operations: Sequence[tuple[int, Operation]]) -> None:
-        for place, operation in operations:
-            if isinstance(operation, Step) and place not in self._begun:
-                self._steppers[place].begin(operation.action[None])
-                self._begun.add(place)
 
     def _run(self, place: int, operation: Operation) -> Any:
         env = self._envs[place]
@@ -267,12 +253,8 @@ class EnvHost:
         if isinstance(operation, Invoke):
             found = getattr(env, operation.method)(*operation.args, **operation.kwargs)
             return None if found is None else found[0]
-        if self._steps_elsewhere:
-            self._begin([(place, operation)])
-            self._begun.discard(place)
-            result = self._steppers[place].wait()
-        else:
-            result = env.step(operation.action[None])
+        thread = self._threads[place]
+        result = thread.wait() if thread.is_stepping else env.step(operation.action[None])
         observation, rewards, dones, infos = result
         return Stepped(observation, rewards, dones, infos[0], env.reset_infos[0] if dones[0] else None)
 

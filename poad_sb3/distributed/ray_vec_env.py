@@ -1,4 +1,4 @@
-"""`RayVecEnv`: environments in a few Ray actors, as one SB3 vector whose parts take turns with the model."""
+"""`RayVecEnv`: environments in a few Ray actors, as one SB3 vector."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pickle
 import secrets
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent import futures
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -35,13 +34,11 @@ from poad_sb3.distributed.ray_cluster import (
     room,
 )
 from poad_sb3.errors import WorkerError
-from poad_sb3.vec_env.pipelined import PipelinedVecEnv, gather, gather_observations
-from poad_sb3.vec_env.stepping import Stepper
 
 __all__ = ["RayVecEnv", "make_ray_envs"]
 
-_NOW = -1
-"""Key of a call whose answer is awaited at once."""
+_NOW, _STEP = "now", "step"
+"""Keys of the calls of an actor: one whose answer is awaited at once, and a step of its environments."""
 _SECONDS_TO_CLOSE = 10.0
 """Longest wait for an actor to close its environments, in seconds; then it is killed."""
 _SECONDS_TO_NOTICE = 1.0
@@ -55,7 +52,6 @@ def make_ray_envs(
     env_kwargs: Mapping[str, Any],
     n_envs: int,
     n_actors: int | None = None,
-    n_parts: int | None = None,
     address: str = LOCAL,
     *,
     step_seconds: float = 600.0,
@@ -72,8 +68,6 @@ def make_ray_envs(
         env_kwargs: Arguments of `gym.make`, or of the function.
         n_envs: Number of environments.
         n_actors: Number of actors; None for one on each core of the cluster, at most `n_envs`.
-        n_parts: Number of parts that take turns with the model; None for two where steps are made elsewhere
-            (DataSciCoding) and there are several, else one.
         address: `"local"` for a cluster of this process, `"auto"` or the address of another.
         step_seconds: Longest wait for an actor to make one step of its environments, in seconds; then it counts as
             lost.
@@ -82,7 +76,7 @@ def make_ray_envs(
 
     Raises:
         MissingExtraError: If Ray is not installed.
-        ValueError: If there are fewer environments than actors or parts, or none of them.
+        ValueError: If there are fewer environments than actors, or none of them.
         WorkerError: If there is no cluster, it is too small, or an actor does not start.
     """
     make = _maker(env, env_kwargs)
@@ -93,87 +87,58 @@ def make_ray_envs(
             demand = {"sandbox": 1.0} if _steps_elsewhere(env) else {"CPU": 1.0}
         n_room = room(demand)
         n_actors = max(1, min(n_envs, n_room)) if n_actors is None else n_actors
-        _check_numbers(n_envs, n_actors, n_parts)
+        if not 1 <= n_actors <= n_envs:
+            raise ValueError(
+                f"Expected between 1 and {n_envs} actors, the number of environments; got {n_actors}. "
+                "Fix: fewer actors, or more environments."
+            )
         check_room(n_actors, n_room, demand)
         actors = _Actors(make, n_envs, n_actors, demand, connection, step_seconds, start_seconds)
     except BaseException:
         connection.close()
         raise
-    if n_parts is None:
-        n_parts = 2 if actors.first.steps_elsewhere and n_envs > 1 else 1
-    bounds = [number * n_envs // n_parts for number in range(n_parts + 1)]
-    return RayVecEnv([_Part(actors, slice(start, end)) for start, end in pairwise(bounds)])
+    return RayVecEnv(actors, n_envs)
 
 
-class _Turn(Stepper):
-    """A step of a part whose environments step in other processes: it needs no thread."""
+class RayVecEnv(VecEnv):
+    """Environments in Ray actors; see `make_ray_envs`."""
 
-    def __init__(self, part: VecEnv) -> None:
-        super().__init__(part)
-        self._part = part
-
-    def _launch(self, pending: futures.Future[VecEnvStepReturn], actions: NDArray[np.int64]) -> None:
-        try:
-            self._part.step_async(actions)
-        except BaseException:
-            self._pending = None
-            raise
-
-    def settle(self) -> None:
-        if self._pending is None or self._pending.done():
-            return
-        try:
-            self._pending.set_result(self._part.step_wait())
-        except Exception as error:  # raised where it is waited for
-            self._pending.set_exception(error)
-
-    def wait(self) -> VecEnvStepReturn:
-        self.settle()
-        return super().wait()
-
-    def stop(self) -> None:
-        self._pending = None
-
-
-class RayVecEnv(PipelinedVecEnv):
-    """Environments in Ray actors; see `make_ray_envs`.
-
-    Parts are slices of the environments that take turns with a model, as in `PipelinedVecEnv`. They do not depend on
-    the actors: a part may span several, and an actor may hold environments of several parts.
-
-    Args:
-        parts: Parts made by `make_ray_envs`, wrapped or not.
-    """
-
-    _stepper_class = _Turn
-
-
-class _Part(VecEnv):
-    """Some of the environments of the actors."""
-
-    def __init__(self, actors: _Actors, span: slice) -> None:
-        self._actors, self._span = actors, range(span.start, span.stop)
-        super().__init__(len(self._span), actors.first.observation_space, actors.first.action_space)
+    def __init__(self, actors: _Actors, n_envs: int) -> None:
+        self._actors, self._is_stepping = actors, False
+        super().__init__(n_envs, actors.first.observation_space, actors.first.action_space)
         self.metadata = actors.first.metadata
 
     def reset(self) -> VecEnvObs:
+        """Reset all environments, after the end of a step that an interrupt has left under way."""
+        if self._is_stepping:
+            self.step_wait()
         operations = [
             Reset(self._actors.repeatable(place, seed), options)
-            for place, seed, options in zip(self._span, self._seeds, self._options, strict=True)
+            for place, (seed, options) in enumerate(zip(self._seeds, self._options, strict=True))
         ]
-        results = self._actors.run(self._span, operations)
+        results = self._actors.run(range(self.num_envs), operations)
         self._reset_seeds()
         self._reset_options()
         self._note_resets(results)
-        return gather_observations([result.observation for result in results])
+        return _gather([result.observation for result in results])
 
     def step_async(self, actions: NDArray[np.int64]) -> None:
-        self._actors.begin(self._span, [Step(np.array(action)) for action in actions])
+        """Begin a step of all environments."""
+        self._actors.begin([Step(np.array(action)) for action in actions])
+        self._is_stepping = True
 
     def step_wait(self) -> VecEnvStepReturn:
-        results = self._actors.finish(self._span)
+        """Wait for the step of all environments; after an interrupt it can be waited for again."""
+        try:
+            results = self._actors.finish()
+        except Exception:
+            self._is_stepping = False
+            raise
+        self._is_stepping = False
         self._note_resets(results)
-        return gather([(one.observation, one.reward, one.done, [one.info]) for one in results])
+        observations = _gather([result.observation for result in results])
+        rewards, dones = (np.concatenate(column) for column in zip(*[result[1:3] for result in results], strict=True))
+        return observations, rewards, dones, [result.info for result in results]
 
     def _note_resets(self, results: Sequence[Stepped]) -> None:
         for index, result in enumerate(results):
@@ -181,28 +146,44 @@ class _Part(VecEnv):
                 self.reset_infos[index] = result.reset_info
 
     def close(self) -> None:
+        """Close the environments and end the actors."""
         self._actors.close()
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """See `VecEnv.get_attr`."""
         return self._invoke(indices, "get_attr", attr_name)
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """See `VecEnv.set_attr`."""
         self._invoke(indices, "set_attr", attr_name, value)
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
+        """See `VecEnv.env_method`."""
         return self._invoke(indices, "env_method", method_name, *method_args, **method_kwargs)
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
+        """See `VecEnv.env_is_wrapped`."""
         return self._invoke(indices, "env_is_wrapped", wrapper_class)
 
     def get_images(self) -> Sequence[NDArray[np.uint8] | None]:
+        """See `VecEnv.get_images`."""
         return self._invoke(None, "get_images")
 
     def _invoke(self, indices: VecEnvIndices, method: str, *args: Any, **kwargs: Any) -> list[Any]:
-        places = [self._span[index] for index in self._get_indices(indices)]
+        places = list(self._get_indices(indices))
         return self._actors.run(places, [Invoke(method, args, kwargs)] * len(places))
+
+
+def _gather(observations: Sequence[VecEnvObs]) -> VecEnvObs:
+    """Return the observations of all environments, from those of each."""
+    first = observations[0]
+    if isinstance(first, Mapping):
+        return {key: np.concatenate([one[key] for one in observations]) for key in first}  # type: ignore[call-overload]
+    if isinstance(first, tuple):
+        return tuple(np.concatenate(column) for column in zip(*observations, strict=True))
+    return np.concatenate(observations)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- actors
@@ -236,7 +217,7 @@ class _Actor:
         handle: Handle of the actor in Ray.
         starting: Reference to the description of the actor.
         about: Process and machine, for messages.
-        calls: Calls not answered by all actors, in their order; by the first environment of their part, or `_NOW`.
+        calls: Calls not answered by all actors, in their order, by `_NOW` or `_STEP`.
         n_losses: Number of losses since its last answer.
         is_new: Whether it takes the place of a lost one, and its environments are still to be restored.
     """
@@ -247,7 +228,7 @@ class _Actor:
     handle: Any = None
     starting: Any = None
     about: str = "not started"
-    calls: dict[int, _Call] = field(default_factory=dict)
+    calls: dict[str, _Call] = field(default_factory=dict)
     n_losses: int = 0
     is_new: bool = False
 
@@ -298,16 +279,16 @@ class _Actors:
         found = self._answers(_NOW)
         return [found[place] for place in places]
 
-    def begin(self, span: range, operations: Sequence[Step]) -> None:
-        """Begin a step of a part."""
-        self._submit(span.start, span, operations)
+    def begin(self, operations: Sequence[Step]) -> None:
+        """Begin a step of all environments."""
+        self._submit(_STEP, range(len(operations)), operations)
 
-    def finish(self, span: range) -> list[Stepped]:
-        """Wait for the step of a part."""
-        found = self._answers(span.start)
-        return [found[place] for place in span]
+    def finish(self) -> list[Stepped]:
+        """Wait for the step of all environments."""
+        found = self._answers(_STEP)
+        return [found[place] for place in sorted(found)]
 
-    def _submit(self, key: int, places: Sequence[int], operations: Sequence[Operation]) -> None:
+    def _submit(self, key: str, places: Sequence[int], operations: Sequence[Operation]) -> None:
         if not self._is_open:
             raise WorkerError(
                 "Expected open environments; their actors are closed. "
@@ -325,23 +306,13 @@ class _Actors:
                     self._send(actor, actor.calls[key])
 
     def _send(self, actor: _Actor, call: _Call) -> None:
-        """Send a call to an actor.
+        """Send a call to an actor."""
+        call.answer = actor.handle.run.remote(call.packed)
 
-        Steps that are made elsewhere are only begun: an actor that waited for them could not begin those of another
-        part.
-        """
-        if isinstance(call.operations[0][1], Step) and self.first.steps_elsewhere:
-            actor.handle.begin.remote(call.packed)
-            call.answer = None
-        else:
-            call.answer = actor.handle.run.remote(call.packed)
-
-    def _answers(self, key: int) -> dict[int, Any]:
+    def _answers(self, key: str) -> dict[int, Any]:
         """Wait for the answers of all actors; the first error is raised when none of them is at work for this call."""
         failed: Exception | None = None
         asked = [actor for actor in self._all if key in actor.calls]
-        for actor in asked:  # those that are not waited for first shall not idle
-            self._ask(actor, actor.calls[key])
         for actor in asked:
             try:
                 self._answer(actor, actor.calls[key])
@@ -354,10 +325,6 @@ class _Actors:
             raise failed
         return {place: value for call in calls for place, value in (call.found or {}).items()}
 
-    def _ask(self, actor: _Actor, call: _Call) -> None:
-        if call.answer is None and not actor.is_new:
-            call.answer = actor.handle.run.remote(call.packed)
-
     def _answer(self, actor: _Actor, call: _Call) -> None:
         """Wait for an actor's answer to a call; a lost actor is restored and asked again."""
         import ray
@@ -366,7 +333,6 @@ class _Actors:
             try:
                 if actor.is_new:
                     self._restore(actor)
-                self._ask(actor, call)
                 answers = pickle.loads(get(call.answer, self._step_seconds))
             except ray.exceptions.RayError as error:
                 self._replace_lost(actor, error)
@@ -517,12 +483,3 @@ def _steps_elsewhere(env: str | Callable[[], gym.Env[Any, Any]]) -> bool:
         except Exception:  # raised where it is made
             return False
     return getattr(made, "steps_elsewhere", False) is True
-
-
-def _check_numbers(n_envs: int, n_actors: int, n_parts: int | None) -> None:
-    for name, number in (("actors", n_actors), ("parts", 1 if n_parts is None else n_parts)):
-        if not 1 <= number <= n_envs:
-            raise ValueError(
-                f"Expected between 1 and {n_envs} {name}, the number of environments; got {number}. "
-                f"Fix: fewer {name}, or more environments."
-            )

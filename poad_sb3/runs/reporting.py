@@ -40,7 +40,6 @@ _APART = (
     "arguments",
     "given",
     "preset",
-    "n_parts",
     "ray",
     "n_actors",
     "record_episodes",

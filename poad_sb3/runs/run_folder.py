@@ -46,7 +46,6 @@ class RunConfig:
         env_id: Id of the environment.
         env_kwargs: Arguments of `gym.make`.
         n_envs: Number of environments that step together.
-        n_parts: Number of their parts that take turns with the model, as asked for; see `make_envs`.
         ray: Ray cluster that steps them: `"local"`, `"auto"` or an address; None or `"off"` for this process.
         n_actors: Number of actors of the cluster, as asked for; see `make_ray_envs`.
         given: Constructor arguments given by preset and command line.
@@ -77,7 +76,6 @@ class RunConfig:
     steps: int
     save_every: int
     sessions: list[dict[str, Any]] = field(default_factory=list)
-    n_parts: int | None = None
     ray: str | None = None
     n_actors: int | None = None
     record_episodes: int | None = None
@@ -202,14 +200,13 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "steps": {"type": "integer", "minimum": 1},
     "save_every": {"type": "integer", "minimum": 1},
     "sessions": {"type": "array", "items": {**_MAPPING, "required": list(_SESSION), "properties": _SESSION}},
-    "n_parts": _MAYBE_COUNT,
     "ray": _MAYBE_TEXT,
     "n_actors": _MAYBE_COUNT,
     "record_episodes": _MAYBE_COUNT,
     "warm_start": _MAYBE_TEXT,
     "format": _COUNT,
 }
-_OPTIONAL = ("sessions", "n_parts", "ray", "n_actors", "record_episodes", "warm_start", "format")
+_OPTIONAL = ("sessions", "ray", "n_actors", "record_episodes", "warm_start", "format")
 _check_fields = compile_schema(
     {"type": "object", "required": [name for name in _FIELDS if name not in _OPTIONAL], "properties": _FIELDS}
 )

@@ -1,1 +1,1 @@
-"""Vectorised text environments: observations as questions, pipelined groups, worker processes."""
+"""Vectorised text environments: observations as questions, threads, worker processes."""

@@ -8,7 +8,6 @@ from gymnasium.wrappers import FrameStackObservation, NormalizeObservation, Norm
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from lang_envs.wrappers.admissible import EpisodeContext
-from poad_sb3.vec_env.pipelined import PipelinedVecEnv
 from poad_sb3.vec_env.text_observations import VecAdmissibleObservation
 
 __all__ = ["capture_envs", "restore_envs"]
@@ -52,8 +51,6 @@ def _contexts(env: VecEnv) -> list[tuple[list[EpisodeContext], int] | None]:
         return [(env.contexts, place) for place in range(env.num_envs)]
     if isinstance(env, VecEnvWrapper):
         return _contexts(env.venv)
-    if isinstance(env, PipelinedVecEnv):
-        return [one for part in env.parts for one in _contexts(part)]
     return [None] * env.num_envs
 
 

@@ -11,23 +11,26 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 
 import lang_envs  # noqa: F401 - registers its ids
-from poad_sb3.vec_env.pipelined import pipeline_envs
+from poad_sb3.vec_env.threads import ThreadVecEnv
 
 
-def make_envs(env_id: str, env_kwargs: Mapping[str, Any], n_envs: int, n_parts: int | None = None) -> VecEnv:
+def make_envs(env_id: str, env_kwargs: Mapping[str, Any], n_envs: int) -> VecEnv:
     """Make environments of one id, in this process, with SB3's Monitor around each.
+
+    Environments whose steps other processes make (DataSciCoding) step at the same time, in threads.
 
     Args:
         env_id: Id of the environments.
         env_kwargs: Arguments of `gym.make`.
         n_envs: Number of environments.
-        n_parts: Number of parts that take turns with the model; None for two where steps are made elsewhere
-            (DataSciCoding) and there are several, else an ordinary vector.
     """
     # An id would get render_mode="rgb_array" from SB3.
     envs = make_vec_env(partial(gym.make, env_id, **env_kwargs), n_envs)
     assert isinstance(envs, DummyVecEnv)
-    elsewhere = envs.has_attr("steps_elsewhere") and all(envs.get_attr("steps_elsewhere"))
-    wanted = n_parts or (2 if elsewhere and n_envs > 1 else 1)
-    # One part of them still steps at once, each in a thread; environments that compute here would gain no time by that.
-    return pipeline_envs(envs.envs, wanted) if wanted > 1 or (elsewhere and n_envs > 1) else envs
+    if n_envs > 1 and envs.has_attr("steps_elsewhere") and all(envs.get_attr("steps_elsewhere")):
+        return ThreadVecEnv([partial(_same, env) for env in envs.envs])
+    return envs
+
+
+def _same(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    return env

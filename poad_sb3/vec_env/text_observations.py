@@ -29,7 +29,6 @@ from lang_envs.wrappers.admissible import (
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.prompts import Context, PastStep, Question
 from poad_sb3.prompts.templates import ContextSpec
-from poad_sb3.vec_env.pipelined import PipelinedVecEnv
 from poad_sb3.vec_env.rewards import guard_rewards, with_number_rewards
 from poad_sb3.vec_env.workers import guard_workers
 
@@ -347,9 +346,6 @@ def wrap_language_env(
             f"Expected an environment with text observations (lang_envs.TextSpace); got {space}. "
             "Fix: use a lang_envs environment, or remove the wrapper that changes its observations."
         )
-    if isinstance(made, PipelinedVecEnv):
-        # Each part by itself: it steps without the others. (A wrapped vector is a vector.)
-        return made.wrapped(lambda part: wrap_language_env(part, context_spec))  # type: ignore[arg-type, return-value]
     if isinstance(made, VecEnv):
         return VecAdmissibleObservation(made, context_spec)
     return AdmissibleObservation(made, history=context_spec.history, fields=context_spec.fields)

@@ -19,23 +19,18 @@ import gymnasium as gym
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 
 from poad_sb3.errors import WorkerError
-from poad_sb3.vec_env.pipelined import PipelinedVecEnv
 
 _SECONDS_TO_END = 5.0
 """Maximum time for a worker to finish its step and close its environment, in seconds; then it is terminated."""
 
 
-def guard_workers(env: gym.Env[Any, Any] | VecEnv, first: int = 0) -> None:
+def guard_workers(env: gym.Env[Any, Any] | VecEnv) -> None:
     """Make the worker processes of a `SubprocVecEnv` raise `WorkerError` when one has ended, and end with it.
 
     Args:
         env: Environments of any kind, wrapped or not; only a `SubprocVecEnv` is changed.
-        first: Number of its first environment, where others go before these.
     """
     workers = env.unwrapped
-    if isinstance(workers, PipelinedVecEnv):
-        for part, span in zip(workers.parts, workers.slices, strict=True):
-            guard_workers(part, first + span.start)
     if not isinstance(workers, SubprocVecEnv) or any(isinstance(one, _Pipe) for one in workers.remotes):
         return
     connections, processes = list(workers.remotes), list(workers.processes)
@@ -43,7 +38,7 @@ def guard_workers(env: gym.Env[Any, Any] | VecEnv, first: int = 0) -> None:
     venv = weakref.ref(workers)
     workers.remotes = tuple(
         _Pipe(number, connection, process, end, venv)
-        for number, (connection, process) in enumerate(zip(connections, processes, strict=True), first)
+        for number, (connection, process) in enumerate(zip(connections, processes, strict=True))
     )
     workers.close = partial(_close, venv, end)  # type: ignore[method-assign]
 

@@ -22,7 +22,6 @@ SMALLEST = {
     "choices": (),
     "throughput": ("--workload", "twosome", "--vocabulary", "2000", "--runs", "1"),
     "scaling": ("--runs", "1", "--study", "written"),
-    "overlap": ("--envs", "4", "--steps", "1", "--tokens", "16", "--rollouts", "1", "--runs", "1"),
     "ranks": ("--size", "6m", "--envs", "4", "--steps", "1", "--repeats", "1"),
     "micro-batches": ("--envs", "4", "--repeats", "1"),
     "vectors": ("--steps", "1", "--repeats", "1"),
@@ -30,7 +29,7 @@ SMALLEST = {
     "pocket-coder": ("--attempts", "1"),
     "architectures": ("gpt2",),
 }
-PROCESSES, LONG = ("overlap", "ranks", "vectors", "architectures"), ("throughput", "mismatch")
+PROCESSES, LONG = ("ranks", "vectors", "architectures"), ("throughput", "mismatch")
 NOT_WRITTEN = ("env-scores", "architectures")
 
 

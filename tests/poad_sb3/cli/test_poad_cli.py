@@ -259,7 +259,6 @@ DIFFERENT = [
     (("--seed", "4"), r"--seed is 3 in the run, and 4 is asked for"),
     (("--algo", "NTPO"), r"--algo is 'POAD' in the run, and 'NTPO' is asked for"),
     (("--n-envs", "2"), r"--n-envs is 1 in the run, and 2 is asked for"),
-    (("--n-parts", "2"), r"--n-parts is None in the run, and 2 is asked for"),
     (("--preset", "pocket/overcooked"), r"--preset is None in the run, and 'pocket/overcooked' is asked for"),
     (("--set", "gamma=0.9"), r"--set gamma is 0\.95 in the run, and 0\.9 is asked for"),
     (("--set", "policy_kwargs.critic_arch=[9]"), r"--set policy_kwargs\.critic_arch is \[8\] in the run, and \[9\]"),

@@ -19,8 +19,8 @@ from toy import LampEnv
 from poad_sb3 import GRPO, POAD, ReBN
 from poad_sb3.common import on_policy_algorithm
 from poad_sb3.common.token_table import GenerationTableCallback
-from poad_sb3.vec_env.pipelined import PipelinedVecEnv, pipeline_envs
 from poad_sb3.vec_env.text_observations import wrap_language_env
+from poad_sb3.vec_env.threads import ThreadVecEnv
 
 
 class UnevenLamp(LampEnv):
@@ -83,11 +83,11 @@ def subproc(n_envs: int) -> VecEnv:
     return SubprocVecEnv([UnevenLamp] * n_envs, start_method="fork")
 
 
-def pipelined(n_envs: int) -> PipelinedVecEnv:
-    return pipeline_envs([UnevenLamp() for _ in range(n_envs)], n_parts=2)
+def threads(n_envs: int) -> ThreadVecEnv:
+    return ThreadVecEnv([UnevenLamp] * n_envs)
 
 
-@pytest.mark.parametrize("make", [dummy, subproc, pipelined])
+@pytest.mark.parametrize("make", [dummy, subproc, threads])
 def test_episodes_of_one_seed_begin_alike(make: Callable[[int], VecEnv]) -> None:
     env = wrap_language_env(make(4))
 
@@ -106,7 +106,7 @@ def test_episodes_of_one_seed_begin_alike(make: Callable[[int], VecEnv]) -> None
 
 
 @pytest.mark.filterwarnings("ignore:.*learning_rate")
-@pytest.mark.parametrize("make", [dummy, pipelined])
+@pytest.mark.parametrize("make", [dummy, threads])
 def test_a_group_begins_with_one_seed(make: Callable[[int], VecEnv]) -> None:
     """Two environments make a group, round by round."""
     still = {"n_epochs": 1, "learning_rate": 0.0, "seed": 0}

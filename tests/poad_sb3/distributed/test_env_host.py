@@ -32,8 +32,6 @@ class Driver:
 
     def run(self, *operations: Operation) -> list[Any]:
         asked = list(enumerate(operations))
-        if isinstance(operations[0], Step) and self.about.steps_elsewhere:
-            self.host.begin(cloudpickle.dumps(asked))
         answers = pickle.loads(self.host.run(cloudpickle.dumps(asked)))
         for history, operation, (value, state) in zip(self.histories, operations, answers, strict=True):
             history.note(operation, value, state)

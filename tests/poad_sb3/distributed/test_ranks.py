@@ -22,8 +22,7 @@ import torch.distributed as dist
 import typer
 from rank_threads import in_ranks
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import VecEnvWrapper, VecNormalize
-from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
+from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
@@ -140,26 +139,6 @@ def test_all_ranks_see_the_environments_of_rank_0() -> None:
     alone.seed(5)
     assert first[3] == alone.reset().tolist()
     assert first[4][0] == alone.step(np.stack([alone.action_space.encode("wait")] * 3))[0].tolist()
-
-
-class Doubled(VecEnvWrapper):
-    """A wrapper around a whole vector, that sees every step."""
-
-    def reset(self) -> VecEnvObs:
-        return self.venv.reset()
-
-    def step_wait(self) -> VecEnvStepReturn:
-        observations, rewards, dones, infos = self.venv.step_wait()
-        return observations, rewards + 7, dones, infos
-
-
-def test_a_wrapper_around_parts_sees_every_step() -> None:
-    envs = BroadcastVecEnv(Doubled(make_envs(ENV, {}, 2, 2)), Ranks())
-    assert envs.slices == [slice(0, 2)]
-    envs.reset()
-    envs.begin(0, np.stack([envs.action_space.encode("wait")] * 2))
-    assert (envs.wait(0)[1] >= 6).all()
-    envs.close()
 
 
 def test_a_seed_that_the_user_has_given_is_kept() -> None:

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from ray_standin import GetTimeoutError, RayStandIn
 from ray_users import LampsElsewhere, TracedLamps
+from stable_baselines3.common.env_util import make_vec_env
 
 import poad_sb3.distributed.ray_vec_env as ray_vec_env
 from poad_sb3.distributed.env_host import EnvHost
 from poad_sb3.distributed.ray_cluster import RayConnection
 from poad_sb3.distributed.ray_vec_env import make_ray_envs
 from poad_sb3.errors import WorkerError
-from poad_sb3.vec_env.pipelined import make_pipelined_envs
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_an_interrupted_wait_is_repeated(
 ) -> None:
     """Answers that were there before it are kept, and no actor makes the step again."""
     make = partial(TracedLamps, str(tmp_path))
-    env, alone = make_ray_envs(make, {}, 4, 2), make_pipelined_envs(make, 4, 1)
+    env, alone = make_ray_envs(make, {}, 4, 2), make_vec_env(make, 4)
     for one in (env, alone):
         one.seed(3)
     np.testing.assert_equal(env.reset(), alone.reset())

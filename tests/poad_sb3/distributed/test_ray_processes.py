@@ -35,9 +35,9 @@ ENVS = """
 from functools import partial
 import numpy as np
 from ray_users import *
+from stable_baselines3.common.env_util import make_vec_env
 from poad_sb3.distributed.ray_vec_env import make_ray_envs
 from poad_sb3.vec_env.make_envs import make_envs
-from poad_sb3.vec_env.pipelined import make_pipelined_envs
 """
 
 
@@ -143,11 +143,11 @@ NODES = """
 from ray_nodes import SimulatedCluster
 
 make = partial(TracedLamps, sys.argv[1])
-wanted = play(make_pipelined_envs(make, 4, 2), 8)
+wanted = play(make_vec_env(make, 4), 8)
 with SimulatedCluster() as cluster:
     import ray  # after the cluster, which sets where Ray listens
 
-    env = make_ray_envs(make, {}, 4, 2, 2, address=cluster.address)
+    env = make_ray_envs(make, {}, 4, 2, address=cluster.address)
     before = env.env_method("process")
     np.testing.assert_equal(play(env, 8, {4: cluster.lose_second}), wanted)
     tell(before=before, after=env.env_method("process"))

@@ -30,11 +30,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Arguments of environments in actors; they are made in this process."""
     seen: list[tuple[Any, ...]] = []
 
-    def make(
-        env_id: str, env_kwargs: Any, n_envs: int, n_actors: int | None, n_parts: int | None, address: str
-    ) -> VecEnv:
-        seen.append((n_envs, n_actors, n_parts, address))
-        return make_envs(env_id, env_kwargs, n_envs, n_parts)
+    def make(env_id: str, env_kwargs: Any, n_envs: int, n_actors: int | None, address: str) -> VecEnv:
+        seen.append((n_envs, n_actors, address))
+        return make_envs(env_id, env_kwargs, n_envs)
 
     monkeypatch.setattr(ray_vec_env, "make_ray_envs", make)
     return seen

@@ -26,6 +26,7 @@ from ray_users import (
     relatives,
     until,
 )
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from toy import everything
@@ -39,7 +40,6 @@ from poad_sb3.distributed.ray_executor import RayExecutor
 from poad_sb3.distributed.ray_vec_env import RayVecEnv, make_ray_envs
 from poad_sb3.errors import WorkerError
 from poad_sb3.vec_env.make_envs import make_envs
-from poad_sb3.vec_env.pipelined import make_pipelined_envs
 
 KITCHEN = "Overcooked-TomatoSalad-v0"
 CODE = "DataSciCoding-airlines-v0"
@@ -52,9 +52,9 @@ def ray_envs(cluster: RayConnection) -> Iterator[Callable[..., RayVecEnv]]:
     """Make environments in actors that take no cores; they are closed at the end."""
     made: list[RayVecEnv] = []
 
-    def make(env: Any, n_envs: int, n_actors: int, n_parts: int | None = None, **settings: Any) -> RayVecEnv:
+    def make(env: Any, n_envs: int, n_actors: int, **settings: Any) -> RayVecEnv:
         kwargs = settings.pop("env_kwargs", {})
-        made.append(make_ray_envs(env, kwargs, n_envs, n_actors, n_parts, **{"demand": {}, **settings}))
+        made.append(make_ray_envs(env, kwargs, n_envs, n_actors, **{"demand": {}, **settings}))
         return made[-1]
 
     yield make
@@ -74,8 +74,7 @@ def test_actors_are_an_ordinary_vector_and_a_killed_one_is_made_again(
     ray_envs: Callable[..., RayVecEnv], tmp_path: Path
 ) -> None:
     make = partial(TracedLamps, str(tmp_path))
-    plain, env = make_pipelined_envs(make, 4, 3), ray_envs(make, 4, 2, 3)
-    assert env.slices == [slice(0, 1), slice(1, 2), slice(2, 4)], "parts do not depend on actors"
+    plain, env = make_vec_env(make, 4), ray_envs(make, 4, 2)
     assert (env.observation_space, env.action_space) == (plain.observation_space, plain.action_space)
     assert env.metadata == plain.metadata
     pids = env.env_method("process")
@@ -93,8 +92,6 @@ def test_actors_are_an_ordinary_vector_and_a_killed_one_is_made_again(
     assert not env.has_attr("note")
     assert env.env_is_wrapped(Monitor) == [True] * 4
     assert env.get_attr("unwrapped")[0].moves == 3
-    with pytest.raises(RuntimeError, match="the part has none"):
-        env.wait(0)
 
     family = {os.getpid(), *relatives(os.getpid())}
     assert any("raylet" in psutil.Process(pid).name() for pid in family)
@@ -147,10 +144,10 @@ def test_weights_do_not_depend_on_the_number_of_actors(kind: str, ray_envs: Call
         assert model.rollout_buffer.all_samples().advantages.any()
         return everything(model)
 
-    here = make_envs(env_id, env_kwargs, 4, 2)
+    here = make_envs(env_id, env_kwargs, 4)
     wanted = {name: trained(name, here) for name in methods}
     for n_actors in sorted(set.union(*(numbers for *_, numbers in methods.values()))):
-        env = ray_envs(env_id, 4, n_actors, 2, env_kwargs=env_kwargs)
+        env = ray_envs(env_id, 4, n_actors, env_kwargs=env_kwargs)
         for name, (*_, numbers) in methods.items():
             if n_actors in numbers:
                 assert trained(name, env) == wanted[name], (name, n_actors)
@@ -158,7 +155,7 @@ def test_weights_do_not_depend_on_the_number_of_actors(kind: str, ray_envs: Call
 
 @pytest.mark.process
 def test_a_wrapper_around_the_whole_sees_every_step(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
-    env = VecNormalize(ray_envs(partial(TracedLamps, str(tmp_path)), 4, 1, 2), norm_obs=False)
+    env = VecNormalize(ray_envs(partial(TracedLamps, str(tmp_path)), 4, 1), norm_obs=False)
     model = POAD("LLMPolicy", env, n_steps=4, batch_size=8, seed=0)
     model.learn(16)
     assert env.ret_rms.count > 16
@@ -167,7 +164,7 @@ def test_a_wrapper_around_the_whole_sees_every_step(ray_envs: Callable[..., RayV
 
 @pytest.mark.process
 def test_an_error_of_an_environment_is_raised_as_it_is(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
-    env = ray_envs(partial(BrokenLamps, str(tmp_path)), 4, 2, 2)
+    env = ray_envs(partial(BrokenLamps, str(tmp_path)), 4, 2)
     pids = env.env_method("process")
     env.reset()
     waits = np.stack([env.action_space.encode("wait")] * 4)
@@ -194,8 +191,8 @@ def test_an_initializer_that_fails_is_an_error_at_once(cluster: RayConnection) -
 @pytest.mark.process
 @pytest.mark.parametrize("kind", [TracedLamps, LampsElsewhere])
 def test_an_actor_dies_in_mid_step(kind: type[TracedLamps], ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
-    wanted = play(make_pipelined_envs(partial(kind, str(tmp_path)), 4, 2), 4)
-    env = ray_envs(partial(kind, str(tmp_path), 0.5), 4, 2, 2)
+    wanted = play(make_vec_env(partial(kind, str(tmp_path)), 4), 4)
+    env = ray_envs(partial(kind, str(tmp_path), 0.5), 4, 2)
     pids = env.env_method("process")
     before = {pid: 0 for pid in pids}
 
@@ -218,7 +215,7 @@ def test_an_actor_dies_in_mid_step(kind: type[TracedLamps], ray_envs: Callable[.
 
 @pytest.mark.process
 def test_a_stopped_actor_is_replaced_and_a_slow_one_is_not(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
-    wanted = play(make_pipelined_envs(partial(TracedLamps, str(tmp_path)), 2, 1), 5)
+    wanted = play(make_vec_env(partial(TracedLamps, str(tmp_path)), 2), 5)
     env = ray_envs(partial(TracedLamps, str(tmp_path), 1.5), 2, 2, step_seconds=LOST)
     slow, stopped = env.env_method("process")
     np.testing.assert_equal(play(env, 5, {3: lambda: kill(env, 1, signal.SIGSTOP)}), wanted)
@@ -272,14 +269,14 @@ def test_a_checkpoint_goes_on_with_other_actors(ray_envs: Callable[..., RayVecEn
     def agent(env: VecEnv) -> POAD:
         return POAD("LLMPolicy", env, n_steps=4, batch_size=8, seed=0)
 
-    straight = everything(agent(make_pipelined_envs(make, 4, 2)).learn(48))
-    first = agent(ray_envs(make, 4, 2, 2)).learn(16)
+    straight = everything(agent(make_vec_env(make, 4)).learn(48))
+    first = agent(ray_envs(make, 4, 2)).learn(16)
     first.save(tmp_path / "latest.zip")
     assert first.env is not None
     first.env.close()
     with pytest.raises(WorkerError, match=r"Expected open environments; their actors are closed\. Fix: make new"):
         first.env.reset()
-    again = POAD.load(tmp_path / "latest.zip", ray_envs(make, 4, 1, 2))
+    again = POAD.load(tmp_path / "latest.zip", ray_envs(make, 4, 1))
     assert everything(again.learn(32, reset_num_timesteps=False)) == straight
 
 
@@ -287,8 +284,6 @@ def test_a_checkpoint_goes_on_with_other_actors(ray_envs: Callable[..., RayVecEn
 def test_numbers_and_room(ray_envs: Callable[..., RayVecEnv]) -> None:
     with pytest.raises(ValueError, match=r"Expected between 1 and 2 actors, .* got 3\. Fix: fewer actors"):
         ray_envs(KITCHEN, 2, 3)
-    with pytest.raises(ValueError, match=r"Expected between 1 and 2 parts, .* got 3\. Fix: fewer parts"):
-        ray_envs(KITCHEN, 2, 2, 3)
     with pytest.raises(WorkerError, match=r"room for 2 actors with 1000 CPU each; the cluster has room for 0\. Fix: f"):
         ray_envs(KITCHEN, 2, 2, demand={"CPU": 1000.0})
     ray_envs(KITCHEN, 1, 1, demand={"sandbox": 1.0})
@@ -341,10 +336,9 @@ def test_actors_of_the_sandboxes_of_a_cluster_whose_code_finds_no_token(ray_envs
     import ray
 
     env = ray_envs(CODE, 2, 2, env_kwargs={"data": "synthetic"}, demand=None)
-    assert len(env.slices) == 2, "as where the environments are in this process"
     program = "from sklearn.naive_bayes import GaussianNB\nreturn GaussianNB().fit(x_train, y_train)"
     found = []
-    for one in (env, make_envs(CODE, {"data": "synthetic"}, 2, 2)):
+    for one in (env, make_envs(CODE, {"data": "synthetic"}, 2)):
         one.reset()
         found.append(one.step(np.stack([one.action_space.encode(program)] * 2))[1])
     np.testing.assert_array_equal(*found)

@@ -18,9 +18,9 @@ from toy import LampEnv
 from lang_envs.errors import RewardError
 from poad_sb3.distributed.env_host import EnvHost
 from poad_sb3.vec_env.make_envs import make_envs
-from poad_sb3.vec_env.pipelined import make_pipelined_envs
 from poad_sb3.vec_env.rewards import NumberReward, with_number_rewards
 from poad_sb3.vec_env.text_observations import wrap_language_env
+from poad_sb3.vec_env.threads import ThreadVecEnv
 
 VECTORS: dict[str, Callable[[Any], Any]] = {
     "env": lambda pay: DummyVecEnv([partial(wrap_language_env, PaidDoors(pay=pay))]),
@@ -28,7 +28,7 @@ VECTORS: dict[str, Callable[[Any], Any]] = {
     "vector": lambda pay: DummyVecEnv([partial(PaidDoors, pay=pay)]),
     "monitors": lambda pay: make_vec_env(partial(PaidDoors, pay=pay), 2),
     "id": lambda pay: make_envs("third_party:ThirdParty/PaidDoors-v0", {"pay": pay, "disable_env_checker": True}, 2),
-    "parts": lambda pay: make_pipelined_envs(partial(PaidDoors, pay=pay), 2),
+    "threads": lambda pay: ThreadVecEnv([partial(PaidDoors, pay=pay)] * 2),
 }
 every_vector = pytest.mark.parametrize("vector", VECTORS)
 
