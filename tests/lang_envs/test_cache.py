@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lang_envs import cache as cache_module
-from lang_envs.cache import Cache, cache_folder, key_of
+from lang_envs.cache import Cache, key_of
 
 
 def test_what_is_put_is_got_by_another(tmp_path: Path) -> None:
@@ -19,19 +19,6 @@ def test_what_is_put_is_got_by_another(tmp_path: Path) -> None:
     assert one.get("a") is None
     one.put("a", {"scores": [0.25, 0.1 + 0.2], "text": "\ud800é\0"})
     assert other.get("a") == one.get("a") == {"scores": [0.25, 0.1 + 0.2], "text": "\ud800é\0"}
-
-
-def test_entries_are_fresh(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
-    cache.put("a", {"scores": [1]})
-    cache.get("a")["scores"].append(2)
-    assert cache.get("a") == {"scores": [1]}
-
-
-def test_memory_alone() -> None:
-    cache = Cache(None)
-    cache.put("a", {"n": 1})
-    assert (cache.get("a"), cache.get("b")) == ({"n": 1}, None)
 
 
 def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,18 +103,6 @@ def test_keys_tell_everything_apart() -> None:
     others = [parts | {"code": "x = 1 "}, parts | {"limits": (30.5, 1 << 30)}, parts | {"random_states": (1, 0)}]
     assert len({key_of(one) for one in (parts, *others)}) == 4
     assert key_of(dict(reversed(parts.items()))) == key_of(parts)
-
-
-def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path))
-    assert cache_folder() == tmp_path
-    monkeypatch.setenv("LANG_ENVS_CACHE", "~/evaluations")
-    assert cache_folder() == Path.home() / "evaluations"
-    monkeypatch.delenv("LANG_ENVS_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert cache_folder() == Path("/somewhere/lang_envs")
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert cache_folder() == Path.home() / ".cache/lang_envs"
 
 
 def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lang_envs import LangEnv, LangEnvsError, Outcome, StateError
@@ -45,13 +44,6 @@ class Door(LangEnv[bool]):
         self.open = world
 
 
-def test_the_smallest_environment_works() -> None:
-    env = Door()
-    env.reset(seed=0)
-    _, reward, terminated, _, info = env.step_text("open it")
-    assert (reward, terminated, info["success"]) == (1.0, True, True)
-
-
 def test_a_missing_method_is_named_at_once() -> None:
     class Half(LangEnv[bool]):
         def _describe(self) -> str:
@@ -69,11 +61,6 @@ def test_a_description_that_is_no_observation_is_refused(text: Any, got: str) ->
         env.reset()
 
 
-def test_there_is_not_always_an_oracle() -> None:
-    with pytest.raises(NotImplementedError, match="Door has no oracle"):
-        Door().oracle_action()
-
-
 @pytest.mark.parametrize(
     ("method", "got"),
     [
@@ -89,13 +76,6 @@ def test_an_outcome_that_is_none_names_the_method(monkeypatch: pytest.MonkeyPatc
     env.reset(seed=0)
     with pytest.raises(LangEnvsError, match=rf"Expected Door\.{method} to return an Outcome with a finite reward"):
         env.step_text("open it" if method == "_execute" else "sing")
-
-
-def test_a_reward_in_an_array_is_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Door, "_execute", lambda *_: Outcome(np.array([2.0]), False, False, False))  # type: ignore[arg-type]
-    env = Door()
-    env.reset(seed=0)
-    assert env.step_text("open it")[1] == 2.0
 
 
 def test_a_world_in_attributes_alone_has_no_state(monkeypatch: pytest.MonkeyPatch) -> None:

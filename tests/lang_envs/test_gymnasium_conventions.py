@@ -14,18 +14,22 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Dict, Discrete, MultiDiscrete, OneOf, Sequence, Text, Tuple
+from gymnasium.spaces import MultiDiscrete, Text, Tuple
 from gymnasium.spaces.utils import flatdim, flatten, flatten_space, is_space_dtype_shape_equiv, unflatten
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
-from gymnasium.wrappers import vector as vector_wrappers
 
 import lang_envs
-from lang_envs import ActionError, TextObservation, TextSpace, TokenSequence
+from lang_envs import ActionError, ByteTokenizer, TextObservation, TextSpace, TokenSequence
 
 ID = "Overcooked-TomatoSalad-v0"
 SHUFFLED = {"shuffle_actions": True}
+
+
+class OtherTokenizer(ByteTokenizer):
+    """Equal in everything but its type."""
+
 
 SPACES: dict[str, Callable[..., gym.Space[Any]]] = {
     "text": partial(TextSpace, 40),
@@ -57,14 +61,6 @@ def test_samples_are_in_the_space_and_follow_the_seed(make_space: Any) -> None:
     assert from_generator.sample() in from_generator
 
 
-def test_a_seed_is_an_integer_of_at_least_zero_or_none(make_space: Any) -> None:
-    space = make_space()
-    for seed in ("3", 1.5, -1):
-        with pytest.raises(gym.error.Error, match="Seed must be"):
-            space.seed(seed)
-    assert isinstance(space.seed(None), int)
-
-
 def test_copies_and_pickles_are_equal_and_go_on_alike(make_space: Any) -> None:
     space = make_space(seed=1)
     space.sample()
@@ -79,6 +75,8 @@ def test_equality_is_that_of_type_and_bounds(make_space: Any) -> None:
     space = make_space(seed=1)
     assert space == make_space(seed=2)
     assert space != 3
+    assert not is_space_dtype_shape_equiv(TextSpace(40), TextSpace(41))
+    assert TokenSequence(max_length=6) != TokenSequence(OtherTokenizer(), 6)
     for base in (Text(40), MultiDiscrete([258] * 6)):
         assert (space == base, base == space) == (False, False)
 
@@ -86,13 +84,6 @@ def test_equality_is_that_of_type_and_bounds(make_space: Any) -> None:
 def test_the_repr_makes_the_space_again(make_space: Any) -> None:
     space = make_space()
     assert eval(repr(space), vars(lang_envs)) == space  # noqa: S307 - our own text
-
-
-def test_a_space_is_not_hashable_and_its_shape_is_fixed(make_space: Any) -> None:
-    with pytest.raises(TypeError, match="unhashable"):
-        hash(make_space())
-    with pytest.raises(AttributeError, match="no setter"):
-        make_space().shape = (3,)
 
 
 def test_samples_survive_json(make_space: Any) -> None:
@@ -114,25 +105,6 @@ def test_samples_survive_flattening(make_space: Any) -> None:
         assert plain([unflatten(space, flat)]) == plain([sample])
 
 
-CONTAINERS: dict[str, Callable[[gym.Space[Any]], gym.Space[Any]]] = {
-    "Dict": lambda space: Dict({"a": space, "b": Discrete(2)}),
-    "Tuple": lambda space: Tuple((space, Discrete(2))),
-    "Sequence": Sequence,
-    "OneOf": lambda space: OneOf((space, Discrete(2))),
-}
-
-
-@pytest.mark.parametrize("container", CONTAINERS)
-def test_a_space_works_inside_others(make_space: Any, container: str) -> None:
-    space = CONTAINERS[container](make_space())
-    space.seed(1)
-    sample = space.sample()
-    assert sample in space
-    assert unflatten(space, flatten(space, sample)) in space
-    assert space.from_jsonable(space.to_jsonable([sample, sample]))[0] in space
-    assert pickle.loads(pickle.dumps(space)) == copy.deepcopy(space) == space
-
-
 def test_masks_are_for_tokens_only() -> None:
     for arguments in ({"mask": (3, None)}, {"probability": (3, None)}):
         with pytest.raises(ValueError, match=r"Expected no mask: TextSpace holds free text\. Fix"):
@@ -150,18 +122,6 @@ def test_the_character_set_is_that_of_samples_in_gymnasium_and_no_bound_here() -
     assert "é" in space
     assert "é" not in space.character_set
     assert max(len(TextSpace(1000, seed=seed).sample()) for seed in range(20)) <= 64
-
-
-def test_token_sequences_are_indexed_like_their_base() -> None:
-    space = TokenSequence(max_length=6)
-    assert len(space) == 6
-    assert space[0] == Discrete(258)
-    assert space.start.tolist() == [0] * 6
-
-
-def test_spaces_of_other_bounds_are_not_equivalent() -> None:
-    assert is_space_dtype_shape_equiv(TextSpace(40), TextSpace(40))
-    assert not is_space_dtype_shape_equiv(TextSpace(40), TextSpace(41))
 
 
 def test_batches_are_those_of_the_bases() -> None:
@@ -276,14 +236,6 @@ def test_a_mask_resets_some_environments(vector: Any) -> None:
     texts, infos = envs.reset(seed=0, options={"reset_mask": np.array([True, False])})
     assert texts == (first[0], moved[1])
     assert infos["_admissible_actions"].tolist() == [True, False]
-    for mask, error in (
-        ([True, True], TypeError),
-        (np.zeros(2, dtype=bool), ValueError),
-        (np.ones(3, bool), ValueError),
-    ):
-        with pytest.raises(error, match="reset_mask"):
-            envs.reset(options={"reset_mask": mask})
-    assert envs.reset(options={"anything": 1})[0][0] == first[0]
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
@@ -342,6 +294,7 @@ def test_the_error_of_a_worker_is_that_of_the_environment(vector: Any, actions: 
 
 def test_without_copies_shared_memory_is_a_live_view(vector: Any, kind: str) -> None:
     envs = vector(copy=False)
+    assert (envs.single_observation_space.shape, envs.single_observation_space.dtype) == ((), np.dtype(object))
     texts, _ = envs.reset(seed=0)
     before = tuple(texts)
     after = envs.step(spoken(envs, "pick up the tomato", "take the bowl"))[0]
@@ -349,16 +302,6 @@ def test_without_copies_shared_memory_is_a_live_view(vector: Any, kind: str) -> 
     assert (tuple(texts) == tuple(after)) == (kind == "async")
     assert tuple(after) in envs.observation_space
     assert (after in envs.observation_space) == (kind != "async")  # a view that changes is no tuple
-
-
-def test_a_closed_vector_stays_closed(vector: Any, kind: str) -> None:
-    envs = vector()
-    envs.close()
-    envs.close()
-    assert multiprocessing.active_children() == []
-    if kind != "sync":
-        with pytest.raises(gym.error.ClosedEnvironmentError):
-            envs.reset()
 
 
 @pytest.mark.parametrize("context", multiprocessing.get_all_start_methods())
@@ -369,38 +312,6 @@ def test_workers_start_in_every_context(context: str) -> None:
     finally:
         envs.close()
     assert texts == (str(gym.make(ID).reset(seed=0)[0]),) * 2
-
-
-@pytest.mark.parametrize("mode", ["sync", "async"])
-def test_make_vec_makes_a_vector_that_its_spec_makes_again(mode: str) -> None:
-    envs = gym.make_vec(ID, 2, vectorization_mode=mode, max_action_length=64)
-    again = gym.make_vec(envs.spec)
-    try:
-        assert envs.single_action_space.max_length == again.single_action_space.max_length == 64
-        assert envs.spec.id == ID
-        assert (again.num_envs, type(again)) == (2, type(envs))
-        assert envs.reset(seed=0)[0] == again.reset(seed=0)[0]
-    finally:
-        envs.close()
-        again.close()
-
-
-def test_without_a_vector_entry_point_none_is_used() -> None:
-    with pytest.raises(gym.error.Error, match="doesn't have a vector entry point"):
-        gym.make_vec(ID, 2, vectorization_mode="vector_entry_point")
-
-
-def test_vector_wrappers_work(vector: Any) -> None:
-    envs = vector_wrappers.RecordEpisodeStatistics(vector(env={"max_episode_steps": 1}))
-    envs.reset(seed=0)
-    infos = envs.step(spoken(envs, "take the bowl", "take the bowl"))[-1]
-    assert infos["episode"]["l"].tolist() == [1, 1]
-    listed = vector_wrappers.DictInfoToList(vector())
-    _, rows = listed.reset(seed=0)
-    assert all("pick up the tomato" in row["admissible_actions"] for row in rows)
-    normalised = vector_wrappers.NormalizeReward(vector())
-    normalised.reset(seed=0)
-    assert np.isfinite(normalised.step(spoken(envs, "take the bowl", "take the bowl"))[1]).all()
 
 
 # ---------------------------------------------------------------------- single environments
@@ -428,24 +339,3 @@ def test_an_environment_is_copied_in_mid_episode() -> None:
         mine, theirs = env.step(action), twin.step(action)
         assert data_equivalence(list(mine), list(theirs))
         env.unwrapped.set_state(state)
-
-
-@pytest.mark.parametrize(
-    ("wrapper", "arguments"),
-    [
-        (gym.wrappers.TimeLimit, {"max_episode_steps": 3}),
-        (gym.wrappers.RecordEpisodeStatistics, {}),
-        (gym.wrappers.FrameStackObservation, {"stack_size": 2}),
-        (gym.wrappers.DelayObservation, {"delay": 1}),
-        (gym.wrappers.TransformReward, {"func": float}),
-        (gym.wrappers.StickyAction, {"repeat_action_probability": 0.5}),
-        (gym.wrappers.Autoreset, {}),
-        (gym.wrappers.RenderCollection, {}),
-    ],
-    ids=lambda value: getattr(value, "__name__", ""),
-)
-def test_wrappers_that_leave_texts_alone_work(wrapper: Any, arguments: dict[str, Any]) -> None:
-    env = wrapper(gym.make(ID, render_mode="rgb_array"), **arguments)
-    observation, _ = env.reset(seed=0)
-    assert observation in env.observation_space
-    assert env.step(env.action_space.sample())[0] in env.observation_space

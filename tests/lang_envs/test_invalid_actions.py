@@ -5,29 +5,25 @@ Of the families that list their actions; where any text is a command, see `test_
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import hypothesis
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from walk import FAMILY_IDS, IDS, oracle_policy, random_policy, walk_from_reset
 
 from lang_envs import LangEnv
 from lang_envs.wrappers import TextAction
 
-N_TEXTS = 10_000
-"""Texts that are tried on the first id of every family."""
-EVERY = 8
-"""Of these, one in so many is tried on the other ids, which share its code."""
-N_STRANGE = 7_500
-"""Of those, texts unrelated to any phrase."""
-MAX_ROUNDS = 20
-"""Of at most 5,000 draws each; the texts asked for here take three."""
+N_STRANGE = 2_000
+"""Random texts on the first id of every family."""
+N_EDITS = 1_500
+"""Texts near a phrase there; other ids get one in eight of all texts, since they share its code."""
 N_PER_WALK = 20
 """Texts tried in one place, before the walk to the next one."""
 
@@ -36,14 +32,7 @@ OVER_LONG = "x" * 1_000_000
 
 
 class Family(NamedTuple):
-    """Differences between families.
-
-    Attributes:
-        passing: Fields of the world that time changes; the first one counts it.
-        reward: Of one unit of time, now.
-        limit: Argument that bounds the units of an episode.
-        command_set: The texts that are valid now.
-    """
+    """Differences between families: transient fields (the first is a clock), reward of a unit, limit, valid texts."""
 
     passing: tuple[str, ...]
     reward: Callable[[LangEnv[Any]], float]
@@ -95,21 +84,18 @@ def talking(env_id: str, **kwargs: Any) -> TextAction:
     return TextAction(gym.make(env_id, **kwargs))
 
 
-# ---------------------------------------------------------------------- ten thousand texts
+# ---------------------------------------------------------------------- thousands of texts
 
-ANY_CHARACTER = st.characters(exclude_categories=())  # control characters and lone surrogates too
-STRANGE_TEXTS = st.one_of(
-    st.text(ANY_CHARACTER),
-    st.text(st.characters(categories=["Cc", "Cs", "Cf", "Zs"])),
-    st.builds(lambda text, times: text * times, st.text(ANY_CHARACTER, min_size=1, max_size=8), st.integers(1, 200)),
+ALPHABETS = (
+    [*map(chr, range(0x20, 0x7F))],
+    [*map(chr, range(0x20)), "\x7f", "\u200b", "\u202e", "\ufeff", "\u00a0", "\ud800"],
+    [*map(chr, range(0x80, 0x3000)), "\ud800", "\udfff", "\U0010ffff"],
 )
 CHOSEN_TEXTS = ["", " ", "\n", "\0", "\0" * 47, "\ud800", "\ufeff", "None", "0", OVER_LONG, "\ud800" * 100_000]
-
 ALTERATIONS: list[Callable[[str], str]] = [
     str.upper,
     str.capitalize,
     lambda phrase: f" {phrase}",
-    lambda phrase: f"{phrase} ",
     lambda phrase: f"{phrase}.",
     lambda phrase: f"{phrase}\n",
     lambda phrase: f"{phrase}\0",
@@ -117,45 +103,15 @@ ALTERATIONS: list[Callable[[str], str]] = [
     lambda phrase: phrase.replace(" ", "  ", 1),
     lambda phrase: phrase.replace(" ", "\u00a0", 1),
     lambda phrase: phrase.replace("o", "\u043e", 1),
-    lambda phrase: phrase.replace("e", "\u212f", 1),
     lambda phrase: phrase[:-1],
     lambda phrase: phrase[1:],
-    lambda phrase: f"{phrase}\ud800",
     lambda phrase: f"{phrase}, {phrase}",
-    lambda phrase: f'"{phrase}"',
 ]
-EDITS = st.tuples(st.integers(0, 60), st.integers(0, 3), st.text(ANY_CHARACTER, max_size=3))
-"""Place in a phrase, number of characters to leave out there, and their replacement."""
 
 
-def drawn(strategy: st.SearchStrategy[Any], n: int) -> list[Any]:
-    """`n` different values, the same ones in every run.
-
-    Every round has a seed of its own: on CI machines Hypothesis derandomizes, and rounds without one draw the same.
-    """
-    pool: dict[Any, None] = {}
-
-    @settings(max_examples=100, database=None, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(strategy, min_size=50, max_size=50))
-    def collect(values: list[Any]) -> None:
-        pool.update(dict.fromkeys(values))
-
-    for round_number in range(MAX_ROUNDS):
-        if len(pool) >= n:
-            break
-        hypothesis.seed(round_number)(collect)()
-    assert len(pool) >= n
-    return list(pool)[:n]
-
-
-@lru_cache
-def strange_texts() -> list[str]:
-    return list(dict.fromkeys([*CHOSEN_TEXTS, *drawn(STRANGE_TEXTS, N_STRANGE)]))
-
-
-@lru_cache
-def edits() -> list[tuple[int, int, str]]:
-    return drawn(EDITS, N_TEXTS - N_STRANGE + 1_000)  # some of them have no effect, or give the same text
+def strange_texts(rng: random.Random) -> Iterator[str]:
+    for _ in range(N_STRANGE):
+        yield "".join(rng.choices(rng.choice(ALPHABETS), k=rng.randrange(1, 60))) * rng.choice((1, 1, 1, 50))
 
 
 @lru_cache
@@ -171,31 +127,32 @@ def phrases_of(env_id: str) -> tuple[str, ...]:
     return tuple(phrases)
 
 
-def near_texts(phrases: tuple[str, ...]) -> Iterator[str]:
+def near_texts(phrases: tuple[str, ...], rng: random.Random) -> Iterator[str]:
     """Texts that a careless reader could take for a phrase; phrases of other ids and of other times too."""
     for other in CLOSED_IDS:
         yield from phrases_of(other)
     yield from (alter(phrase) for phrase in phrases for alter in ALTERATIONS)
-    for number, (start, n_out, instead) in enumerate(edits()):
-        phrase = phrases[number % len(phrases)]
-        yield phrase[:start] + instead + phrase[start + n_out :]
+    for _ in range(N_EDITS):
+        phrase, start = rng.choice(phrases), rng.randrange(60)
+        yield (
+            phrase[:start] + "".join(rng.choices(ALPHABETS[0], k=rng.randrange(4))) + phrase[start + rng.randrange(4) :]
+        )
 
 
 @pytest.mark.matrix
 def test_any_other_text_is_refused(env_id: str) -> None:
     """In tokens, and as plain text past the action space."""
-    env, family = talking(env_id), family_of(env_id)
-    texts = list(dict.fromkeys([*strange_texts(), *near_texts(phrases_of(env_id))]))
-    every = 1 if env_id in FAMILY_IDS else EVERY
+    env, family, rng = talking(env_id), family_of(env_id), random.Random(0)
+    every = 1 if env_id in FAMILY_IDS else 8
+    texts = [*strange_texts(rng), *near_texts(phrases_of(env_id), rng)]
     texts = list(dict.fromkeys([*CHOSEN_TEXTS, *texts[::every]]))
     refused = set()
     for walk, first in enumerate(range(0, len(texts), N_PER_WALK)):
-        _, steps = walk_from_reset(env.env, random_policy(walk), walk % 7, seed=walk)
-        assert len(steps) == walk % 7
+        walk_from_reset(env.env, random_policy(walk), walk % 7, seed=walk)
         wrong = [text for text in texts[first : first + N_PER_WALK] if text not in family.command_set(env.unwrapped)]
         check_refused(env, family, wrong)
         refused.update(wrong)
-    assert len(refused) >= N_TEXTS // every
+    assert len(refused) > 3_000 // every
     assert set(CHOSEN_TEXTS) <= refused
 
 

@@ -9,7 +9,6 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from lang_envs import ENV_ROWS, EnvRow, TextObservation
 
@@ -73,22 +72,6 @@ def test_every_environment_returns_the_list_of_info(row: EnvRow) -> None:
         assert text.admissible_actions == (None if listed is None else tuple(listed))
         text, *_, info = env.step(env.action_space.encode((listed or ["say 1"])[0]))
     env.close()
-
-
-@pytest.mark.parametrize(
-    ("kind", "lists"),
-    [(SyncVectorEnv, True), (lambda made: AsyncVectorEnv(made, shared_memory=False), True), (AsyncVectorEnv, False)],
-    ids=["sync", "async", "shared memory"],
-)
-def test_vectors_of_gymnasium(kind, lists: bool) -> None:
-    """Shared memory holds texts only."""
-    envs = kind([lambda: gym.make("Overcooked-TomatoSalad-v0")] * 2)
-    try:
-        texts, info = envs.reset(seed=0)
-        wanted = [tuple(listed) if lists else "lost" for listed in info["admissible_actions"]]
-        assert carried(texts) == wanted
-    finally:
-        envs.close()
 
 
 @pytest.mark.parametrize(("kind", "arguments"), [("DummyVecEnv", {}), ("SubprocVecEnv", {"start_method": "fork"})])

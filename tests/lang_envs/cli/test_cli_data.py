@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import json
 import logging
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +21,6 @@ from fake_tables import (
     install_flights,
     install_tumours,
     throats,
-    throats_manifest,
     tumour_arrays,
     tumours,
     use,
@@ -35,13 +31,11 @@ from typer.testing import CliRunner
 
 from lang_envs.cli.app import app
 from lang_envs.datasets import BUNDLED, DATASETS, errors, fetching, store
-from lang_envs.datasets.manifest import MANIFEST_NAMES, Manifest, manifest
+from lang_envs.datasets.manifest import MANIFEST_NAMES, Manifest
 
 pd = pytest.importorskip("pandas", reason="the extra data is not installed")
 pytest.importorskip("pyarrow", reason="the extra data is not installed")
-needs_openml = pytest.mark.skipif(importlib.util.find_spec("openml") is None, reason="openml is not installed")
 
-TUMOURS = manifest("breast-w")
 CLI = [sys.executable, "-c", "from lang_envs.cli import main; main()", "data"]
 Run = Callable[..., str]
 
@@ -87,90 +81,17 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------------- list
 
 
-def listed(*arguments: str) -> tuple[str, dict[str, list[str]], dict[str, str]]:
-    """Of `lang-envs data list`: its title, the cells of every row, and the notes below, by the name of the table."""
-    result = CliRunner().invoke(app, ["data", *arguments])
-    assert result.exit_code == 0, result.output
-    table, notes, _ = (part.splitlines() for part in result.stdout.split("\n\n"))
-    assert all(len(line) <= 80 for line in table[1:])
-    names = ["name", "source", "rows", "classes", "here", "verified", "licence"]
-    assert table[1].split() == names
-    starts = [table[1].index(name) for name in names]
-    starts[2] -= 1  # numbers end where their heading does
-    rows = [
-        [line[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)] for line in table[2:]
-    ]
-    return table[0], {row[0]: row[1:] for row in rows}, dict(note.split(": ", 1) for note in notes)
-
-
-def test_the_list_says_which_labels_can_be_known(data: Path) -> None:
-    known = CliRunner().invoke(app, ["data"]).stdout.split("\n\n")[-1].strip()
-    assert known == (
-        "memorizable: labels that a program can hold without learning, given by a formula: balance-scale, "
-        "balance-scale-full; bundled with scikit-learn: wine, iris, breast-cancer, digits; public on OpenML: airlines, "
-        "breast-w; public on Kaggle: health-insurance, pharyngitis, spaceship-titanic. DataSciCoding-generated-v0 has "
-        "a new table in every episode."
-    )
-    assert all(name in known for name in DATASETS)
-
-
 @pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize("arguments", [(), ("list",)])
-def test_list(arguments: tuple[str, ...], data: Path, tmp_path: Path) -> None:
-    install_flights(tmp_path)
+def test_list(run: Run, data: Path, tmp_path: Path) -> None:
     receipt = install_tumours(tmp_path)
-    title, rows, notes = listed(*arguments)
-    assert title == f"tables in {data}, a folder each"
-    assert list(rows) == [*MANIFEST_NAMES, *BUNDLED], "those first that have to be fetched"
-    for name in BUNDLED:
-        row = DATASETS[name]
-        source = "scikit-learn" if name in ("wine", "iris", "breast-cancer", "digits") else "generated"
-        licence = "BSD-3" if source == "scikit-learn" else "MIT"
-        assert rows[name] == [source, f"{row.shape[0]:,}", str(row.classes), "yes", "yes", licence]
-    sha256 = store.file_digest(data / "airlines" / "airlines.parquet")
-    assert {name: rows[name] for name in MANIFEST_NAMES} == {
-        "airlines": ["OpenML 1169", "2,000", "2", "yes", f"recorded {sha256[:6]}", "Public"],
-        "breast-w": ["OpenML 15", "69", "2", "yes", f"recorded {receipt.sha256[:6]}", "Public"],
-        "health-insurance": ["Kaggle", "2,000", "2", "no", "", "see below"],
-        "pharyngitis": ["Kaggle", "512", "2", "no", "", "see below"],
-        "spaceship-titanic": ["Kaggle", "2,000", "2", "no", "", "see below"],
-    }
-    assert list(notes) == list(MANIFEST_NAMES)
-    throat = manifest("pharyngitis")
-    assert notes["pharyngitis"] == f"512 of 676 rows. Licence: {throat.licence}. {throat.page}"
-    assert notes["airlines"] == (
-        "2,000 of 539,383 rows. Licence: Public, as OpenML states. https://www.openml.org/d/1169"
-    )
-
-
-def test_list_of_a_verified_and_a_damaged_table(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    csv = tmp_path / "t.csv"
-    csv.write_bytes(throats())
-    known = throats_manifest(throats())
-    store.install(known, csv, store.Origin("by hand", "CC0: Public Domain\x1b[2J"))
-    assert listed()[1]["pharyngitis"][3:] == ["damaged", "", "see below"], "arrays that the manifest does not know"
-    monkeypatch.setitem(DATASETS, "pharyngitis", DATASETS["pharyngitis"]._replace(manifest=known))
-    _, rows, notes = listed()
-    assert rows["pharyngitis"][3:] == ["yes", "yes", "see below"]
-    assert notes["pharyngitis"] == (
-        f"300 of 300 rows. Licence: CC0: Public Domain\\x1b[2J, as Kaggle states. {known.page}"
-    )
-    for content in (b"", b"no archive"):
-        (data / "pharyngitis" / "arrays.npz").write_bytes(content)
-        install_tumours(tmp_path)
-        _, rows, _ = listed()
-        assert rows["pharyngitis"][3:] == ["damaged", "", "see below"]
-        assert rows["breast-w"][4].startswith("recorded "), "beside which the list is as narrow"
+    table = run("list")
+    assert table.startswith(f"tables in {data}, a folder each")
+    assert [name for name in table.split() if name in DATASETS][: len(DATASETS)] == [*MANIFEST_NAMES, *BUNDLED]
+    assert f"breast-w OpenML 15 69 2 yes recorded {receipt.sha256[:6]} Public" in table
+    assert "pharyngitis Kaggle 512 2 no see below" in table
 
 
 # ---------------------------------------------------------------------- fetch
-
-
-def test_fetch_of_what_is_always_here(run: Run, data: Path) -> None:
-    assert run("fetch", "wine", "balance-scale") == (
-        "wine: comes with the package, nothing to fetch balance-scale: comes with the package, nothing to fetch"
-    )
-    assert not data.exists()
 
 
 @pytest.mark.parametrize("command", ["fetch", "verify", "path"])
@@ -180,18 +101,6 @@ def test_an_unknown_name(command: str, run: Run) -> None:
     )
     told = run(command, "qqq", code=1)
     assert told == f"lang-envs: There is no table 'qqq'. Expected one of {', '.join(DATASETS)}."
-
-
-@pytest.mark.usefixtures("no_network")
-@pytest.mark.parametrize("command", ["fetch", "verify"])
-def test_every_name_is_looked_at_before_anything_is_done(command: str, run: Run, data: Path) -> None:
-    told = run(command, "airlines", "wine", "pharingitis", code=1)
-    assert told == "lang-envs: There is no table 'pharingitis'. Did you mean pharyngitis?"
-    assert not data.exists()
-
-
-def test_fetch_needs_a_name(run: Run) -> None:
-    assert "Missing argument 'NAME...'" in run("fetch", code=2)
 
 
 def test_fetch_shows_what_came(openml: OpenmlStandIn, data: Path, run: Run) -> None:
@@ -204,22 +113,6 @@ def test_fetch_shows_what_came(openml: OpenmlStandIn, data: Path, run: Run) -> N
     assert f"default arrays {digest} (unverified) published arrays {digest} (unverified) licence Public" in shown
     assert run("fetch", "breast-w") == shown.replace("breast-w", "breast-w: already here, nothing fetched", 1)
     assert len(openml.requests) == 2
-
-
-def test_fetch_all(monkeypatch: pytest.MonkeyPatch, run: Run, tmp_path: Path) -> None:
-    receipt = install_tumours(tmp_path)
-    fetched = []
-
-    def fetch(wanted: Manifest, *, force: bool, timeout: float, watch: fetching.Watch) -> store.Receipt:
-        fetched.append((wanted.name, force, timeout))
-        watch(fetching.Progress("waiting", detail="another process is fetching it"))
-        watch(fetching.Progress("fetching", 5, 10))
-        return receipt
-
-    monkeypatch.setattr(fetching, "fetch", fetch)
-    shown = run("fetch", "all", "--force", "--timeout", "2.5")
-    assert fetched == [(name, True, 2.5) for name in MANIFEST_NAMES]
-    assert [word for word in shown.split() if word in MANIFEST_NAMES] == list(MANIFEST_NAMES)
 
 
 def test_one_that_fails_does_not_keep_others_from_being_fetched(
@@ -239,33 +132,6 @@ def test_one_that_fails_does_not_keep_others_from_being_fetched(
     assert result.stderr.splitlines() == ["lang-envs: too slow", "lang-envs: no"]
     told = [line for line in result.stdout.splitlines() if not line.startswith("  ")]
     assert told == ["wine: comes with the package, nothing to fetch", "breast-w: already here, nothing fetched"]
-
-
-def test_long_values_are_not_broken(run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deep = data / ("d" * 200)
-    monkeypatch.setenv("LANG_ENVS_DATA", str(deep))
-    receipt = install_tumours(tmp_path)
-    lines = CliRunner().invoke(app, ["data", "verify"]).stdout.splitlines()
-    assert lines[:3] == [
-        "breast-w",
-        f"  file              {deep}/breast-w/breast-w.parquet ({receipt.size:,} bytes; a test)",
-        f"  SHA-256           {receipt.sha256} (unverified: nobody could compute its SHA-256 before)",
-    ]
-    assert lines[-1] == "  licence           Public, as OpenML states"
-    assert f"tables in {deep}, a folder each\n" in CliRunner().invoke(app, ["data"]).stdout
-
-
-def test_what_is_odd_about_a_file_is_told(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    tumours().rename(columns={"Mitoses": "Mitosen"}).to_csv(path, index=False)
-    receipt = store.install(TUMOURS, path, store.Origin("a test"))
-    assert "mitosen" in receipt.remark
-    assert f"remark {receipt.remark}" in run("verify")
-
-
-@pytest.mark.parametrize("seconds", ["0", "86401", "nan"])
-def test_a_timeout_out_of_range(seconds: str, run: Run) -> None:
-    assert "Invalid value for '--timeout'" in run("fetch", "airlines", "--timeout", seconds, code=2)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arff"])
@@ -294,20 +160,6 @@ def zipped(path: Path, **members: bytes) -> Path:
     return path
 
 
-def test_fetch_from_a_file_that_is_another(run: Run, data: Path, tmp_path: Path) -> None:
-    (tmp_path / "p.csv").write_bytes(throats())
-    told = run("fetch", "pharyngitis", "--from", str(tmp_path / "p.csv"), code=8)
-    assert "Expected of the pharyngitis table a file with SHA-256 dcb6258299ad1b75; got " in told
-    assert "gym.make(\"DataSciCoding-v0\", table=..., target='radt')" in told
-    assert contents(data) == {}
-    told = run("fetch", "breast-w", "--from", str(tmp_path / "p.csv"), code=8)
-    assert "Expected 699 rows and 10 columns in breast-w.arff; got 300 rows and 20 columns." in told
-    (tmp_path / "p.txt").write_bytes(throats())
-    told = run("fetch", "breast-w", "--from", str(tmp_path / "p.txt"), code=8)
-    assert "Expected a file that ends in .csv, .parquet, .pq, .arff; got " in told
-    assert contents(data) == {}
-
-
 def test_fetch_from_an_archive(run: Run, data: Path, tmp_path: Path) -> None:
     """Kaggle's pages give one; its content is checked like a single file."""
     table = tmp_path / "archive.zip"
@@ -322,47 +174,6 @@ def test_fetch_from_an_archive(run: Run, data: Path, tmp_path: Path) -> None:
     assert f"Expected an archive from Kaggle; got a damaged one, or none ({table.stat().st_size} bytes)" in told
     assert not (data / "pharyngitis").exists()
     assert table.is_file()
-
-
-def test_a_refused_archive_leaves_nothing(run: Run, data: Path, tmp_path: Path) -> None:
-    run("fetch", "pharyngitis", "--from", str(zipped(tmp_path / "a.zip", pharyngitis__csv=throats())), code=8)
-    assert contents(data) == {}
-
-
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_fetch_from_a_damaged_archive(compression: int, run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "archive.zip"
-    with zipfile.ZipFile(path, "w", compression) as archive:
-        archive.writestr("pharyngitis.csv", throats())
-    damaged = bytearray(path.read_bytes())
-    for at in range(200, len(damaged) - 200, 100):
-        damaged[at] ^= 0xFF
-    path.write_bytes(damaged)
-    assert "Fix:" in run("fetch", "pharyngitis", "--from", str(path), code=8)
-
-
-def test_from_needs_one_file_for_one_table(run: Run, tmp_path: Path) -> None:
-    file = str(tmp_path / "missing.csv")
-    for names, n in ((["airlines", "breast-w"], 2), (["all"], 5)):
-        assert run("fetch", *names, "--from", file, code=1) == (
-            f"lang-envs: Expected one table for one file; got {n}. Fix: a command of its own for each table."
-        )
-    assert run("fetch", "breast-w", "--from", file, code=1) == (
-        f"lang-envs: Expected a file to read at {file!r}; got No such file or directory. "
-        f"Fix: the path of the file that you downloaded."
-    )
-    assert f"Expected a file to read at {str(tmp_path)!r}; got " in run(
-        "fetch", "breast-w", "--from", str(tmp_path), code=1
-    )
-
-
-def test_from_a_file_at_home(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    tumours().to_csv(tmp_path / "t.csv", index=False)
-    assert "bytes; by hand)" in run("fetch", "breast-w", "--from", "~/t.csv")
-    assert "read at '~nobody-at-all/t.csv'; got No such file" in run(
-        "fetch", "breast-w", "--from", "~nobody-at-all/t.csv", code=1
-    )
 
 
 @pytest.mark.process
@@ -408,41 +219,17 @@ def test_verify(run: Run, data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_network")
 def test_path(run: Run, data: Path, tmp_path: Path) -> None:
-    by_hand = "or with a file that you have, `lang-envs data fetch airlines --from FILE`."
-    assert run("path", "airlines", code=1) == (
-        f"lang-envs: airlines is not in {data}/airlines. Fix: `lang-envs data fetch airlines`, {by_hand}"
+    assert f"airlines is not in {data}/airlines. Fix: `lang-envs data fetch airlines`" in run(
+        "path", "airlines", code=1
     )
-    assert "iris has no file: it is generated, or comes with a package." in run("path", "iris", code=1)
+    assert "iris has no file" in run("path", "iris", code=1)
     install_flights(tmp_path)
     file = data / "airlines" / "airlines.parquet"
     assert run("path", "airlines") == str(file)
     file.unlink()
-    again = f"Fix: `lang-envs data fetch airlines --force`, {by_hand}"
-    assert run("path", "airlines", code=1) == (
-        f"lang-envs: Expected 'airlines.parquet' in {data}/airlines; only the arrays that were made of it are there. "
-        f"{again}"
-    )
+    assert "only the arrays that were made of it are there" in run("path", "airlines", code=1)
     (data / "airlines" / "arrays.npz").write_bytes(b"")
-    assert run("path", "airlines", code=1) == (
-        f"lang-envs: Expected the airlines table in {data}/airlines; what is there is damaged. {again}"
-    )
-    assert "Missing argument 'NAME'" in run("path", code=2)
-
-
-@pytest.mark.usefixtures("no_network")
-def test_verify_goes_on_after_a_failure(data: Path, tmp_path: Path) -> None:
-    install_tumours(tmp_path)
-    (data / "airlines").mkdir()
-    (data / "pharyngitis").mkdir()
-    (data / "pharyngitis" / "arrays.npz").write_bytes(b"")
-    result = CliRunner().invoke(app, ["data", "verify", "pharyngitis", "airlines", "breast-w"])
-    assert result.exit_code == 8, "that of the first"
-    assert [line.split(" table")[0] for line in result.stderr.splitlines()] == [
-        "lang-envs: Expected the arrays of the pharyngitis",
-        "lang-envs: Expected the airlines",
-    ]
-    assert result.stdout.startswith("breast-w\n  file ")
-    assert CliRunner().invoke(app, ["data", "verify"]).exit_code == 1, "airlines is the first now"
+    assert "what is there is damaged" in run("path", "airlines", code=1)
 
 
 # ---------------------------------------------------------------------- no request without need
@@ -521,77 +308,10 @@ def test_nobody_is_asked_unless_somebody_wants_a_table(tmp_path: Path, monkeypat
 # ---------------------------------------------------------------------- gym.make without the table
 
 
-@pytest.fixture
-def black_hole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    """OpenML at an address that takes no connection and refuses none."""
-    with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(socket.socket())
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(0)
-        for _ in range(3):  # its queue is full
-            waiting = stack.enter_context(socket.socket())
-            waiting.setblocking(False)
-            waiting.connect_ex(listening.getsockname())
-        probe = stack.enter_context(socket.socket())
-        probe.settimeout(0.2)
-        try:
-            probe.connect(listening.getsockname())
-        except TimeoutError:
-            pass
-        else:
-            pytest.skip("a full queue of connections takes more of them here")
-        (tmp_path / "config" / "openml").mkdir(parents=True)
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}/api/v1/xml"
-        (tmp_path / "config" / "openml" / "config").write_text(f"server = {address}\n")
-        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-        for name in ("no_proxy", "NO_PROXY"):
-            monkeypatch.setenv(name, "127.0.0.1")
-        yield address
-
-
-MAKE = """
-import json, time
-import gymnasium as gym
-import lang_envs
-
-started = time.monotonic()
-try:
-    gym.make("DataSciCoding-airlines-v0")
-except FileNotFoundError as error:
-    print(json.dumps([time.monotonic() - started, type(error).__name__, str(error)]))
-"""
-
-
-def make_airlines() -> tuple[float, float, str]:
-    """Seconds of `gym.make`, seconds of the whole process, and the error message."""
-    started = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", MAKE], capture_output=True, text=True, timeout=60)
-    whole = time.monotonic() - started
-    assert (done.returncode, done.stderr) == (0, "")
-    seconds, kind, said = json.loads(done.stdout)
-    assert kind == "DataMissingError"
-    return seconds, whole, said
-
-
-def assert_helpful(said: str, data: Path, why: str) -> None:
-    told, *fixes = said.splitlines()
-    assert told == f"Expected the airlines table in {data}/airlines; it is not there, and {why}. Fix, one of:"
-    assert [fix.partition("  (")[0].strip() for fix in fixes] == [
-        "lang-envs data fetch airlines",
-        "lang-envs data fetch airlines --from FILE",
-        "gym.make(..., data='synthetic')",
-    ]
-    assert "'airlines.arff'" in fixes[1]
-    assert "https://www.openml.org/d/1169" in fixes[1]
-
-
-@pytest.mark.process
-def test_nobody_answers(black_hole: str, data: Path, record_property: Callable[[str, object], None]) -> None:
-    seconds, whole, said = make_airlines()
-    assert_helpful(said, data, "OpenML cannot be reached from here")
-    assert seconds < fetching.DEFAULT_TIMEOUT, "it waited for an answer"
-    assert not data.exists()
-    record_property("seconds", (round(seconds, 2), round(whole, 2)))
+def assert_helpful(error: Exception, data: Path, why: str) -> None:
+    problem, *fixes = str(error).splitlines()
+    assert problem == f"Expected the airlines table in {data}/airlines; it is not there, and {why}. Fix, one of:"
+    assert len(fixes) == 3
 
 
 def test_no_network_at_all(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -599,17 +319,18 @@ def test_no_network_at_all(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.setenv(name, "")
-    _, _, said = make_airlines()
-    assert_helpful(said, data, "OpenML cannot be reached from here")
+    with pytest.raises(errors.DataMissingError) as caught:
+        gym.make("DataSciCoding-airlines-v0", data="real")
+    assert_helpful(caught.value, data, "OpenML cannot be reached from here")
     assert not data.exists()
 
 
-def test_offline(black_hole: str, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANG_ENVS_OFFLINE", "1")
     monkeypatch.setattr(fetching, "is_reachable", None)
-    with pytest.raises(FileNotFoundError, match="the airlines table") as caught:
+    with pytest.raises(FileNotFoundError) as caught:
         gym.make("DataSciCoding-airlines-v0", data="real")
-    assert_helpful(str(caught.value), data, "LANG_ENVS_OFFLINE is set")
+    assert_helpful(caught.value, data, "LANG_ENVS_OFFLINE is set")
 
 
 def test_make_fetches_by_itself(openml: OpenmlStandIn, data: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -622,28 +343,3 @@ def test_make_fetches_by_itself(openml: OpenmlStandIn, data: Path, caplog: pytes
     assert np.array_equal(env.unwrapped.dataset.x, tumour_arrays(tumours())[0])
     assert [request.method for request in openml.requests] == ["HEAD", "GET", "GET"]
     assert openml.strays == []
-
-
-SET = """
-import sys
-import openml
-import gymnasium as gym
-import lang_envs
-
-openml.config.server = sys.argv[1]
-print(gym.make("DataSciCoding-breast-w-v0").unwrapped.dataset.digest)
-"""
-
-
-@pytest.mark.process
-@needs_openml
-def test_a_server_that_the_program_has_set(openml: OpenmlStandIn, data: Path, tmp_path: Path) -> None:
-    (tmp_path / "home" / ".config" / "openml" / "config").write_text("server = http://127.0.0.1:1/api/v1/xml\n")
-    command = [sys.executable, "-c", SET, f"{openml.proxy}/api/v1/xml"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == store.array_digest(*tumour_arrays(tumours()))
-    assert done.stderr.splitlines() == [
-        f"Fetching the breast-w table from https://www.openml.org/d/15 into {data}/breast-w ..."
-    ]
-    assert [request.path.rpartition("/")[2] for request in openml.requests] == ["xml", "15", "dataset_15.pq"]

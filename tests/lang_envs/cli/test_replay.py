@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from lang_envs.cli.app import app
 from lang_envs.cli.replay import cautious
-from lang_envs.report.replaying import recorded_arguments
 
 
 @pytest.fixture
@@ -127,9 +126,3 @@ def test_a_function_as_entry_point_confines_too() -> None:
         assert cautious("Made-v0", {"confinement": "auto"}) == {"confinement": "require"}
     finally:
         gym.registry.pop("Made-v0")
-
-
-def test_a_recorded_render_mode_is_left_out() -> None:
-    assert recorded_arguments({"env_settings": {"render_mode": "ansi", "tokenizer": "x", "horizon": 3}}) == {
-        "horizon": 3
-    }

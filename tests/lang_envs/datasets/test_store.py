@@ -9,25 +9,21 @@ import os
 import pickle
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from fake_tables import (
     contents,
-    flights_manifest,
-    install_flights,
     install_tumours,
     tumour_arrays,
     tumours,
     with_digest,
 )
 
-from lang_envs.datasets import DATASETS, fetching, load, store
+from lang_envs.datasets import fetching, load, store
 from lang_envs.datasets.errors import (
     ChecksumError,
     DataMissingError,
@@ -91,16 +87,6 @@ def test_what_is_installed_is_read(recipe: str, data: Path, tmp_path: Path) -> N
     assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.parquet"]
 
 
-def test_what_the_manifest_knows_counts_as_verified(archive: Path, tmp_path: Path) -> None:
-    source = tmp_path / "tumours-0.parquet"
-    known = TUMOURS._replace(sha256=store.file_digest(source)[:16])
-    known = with_digest(known, "default", receipt_of(archive)["recipes"]["default"]["digest"])
-    receipt = store.install(known, source, store.Origin("a test"))
-    assert receipt.verified
-    assert [receipt.recipes[name].verified for name in ("default", "published")] == [True, False]
-    assert store.verify(known) == receipt
-
-
 def test_a_table_takes_the_place_of_another(archive: Path, data: Path, tmp_path: Path) -> None:
     tumours(1).to_csv(tmp_path / "new.csv", index=False)
     store.install(TUMOURS, tmp_path / "new.csv", store.Origin("by hand"))
@@ -123,39 +109,11 @@ def test_another_file_is_refused(known: Any, error: str, archive: Path, data: Pa
     assert contents(data) == before
 
 
-def test_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LANG_ENVS_DATA", "~/tables")
-    assert store.data_folder() == tmp_path / "home" / "tables"
-    receipt = install_tumours(tmp_path)
-    assert (tmp_path / "home" / "tables" / "breast-w" / receipt.file).is_file()
-    monkeypatch.delenv("LANG_ENVS_DATA")
-    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path / "cache"))
-    assert store.table_folder("airlines") == tmp_path / "cache" / "data" / "airlines"
-
-
-def test_links_are_followed(data: Path, tmp_path: Path) -> None:
-    (tmp_path / "disk" / "tumours").mkdir(parents=True)
-    data.symlink_to(tmp_path / "disk")
-    (data / "breast-w").symlink_to(tmp_path / "disk" / "tumours")
-    receipt = install_tumours(tmp_path)
-    assert store.verify(TUMOURS) == receipt
-    assert sorted(contents(tmp_path / "disk" / "tumours")) == ["arrays.npz", "breast-w.parquet"]
-
-
 # ---------------------------------------------------------------------- damage
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
 
 
 def halve(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def fill(path: Path) -> None:
-    path.write_bytes(b"\0" * 5000)
 
 
 def flip_an_array(path: Path) -> None:
@@ -165,32 +123,12 @@ def flip_an_array(path: Path) -> None:
     rewrite(path, default__x=x)
 
 
-def to_npy(path: Path) -> None:
-    with path.open("wb") as file:
-        np.save(file, np.zeros(3))
-
-
 def to_foreign(path: Path) -> None:
     np.savez(path, x=np.zeros((3, 2)), y=np.zeros(3))
 
 
-def to_text(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as opened:
-        opened.writestr("receipt", "what is this")
-
-
-def to_no_json(path: Path) -> None:
-    rewrite(path, receipt=np.array("{"))
-
-
 def to_another_layout(path: Path) -> None:
     rewrite(path, receipt=np.array(json.dumps({**receipt_of(path), "layout": 2})))
-
-
-def to_no_layout(path: Path) -> None:
-    entry = receipt_of(path)
-    del entry["layout"]
-    rewrite(path, receipt=np.array(json.dumps(entry)))
 
 
 def without_recipe(path: Path) -> None:
@@ -212,15 +150,9 @@ def to_folder(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "receipt_stays"),
     [
-        (empty, False),
         (halve, False),
-        (fill, False),
-        (to_npy, False),
         (to_foreign, False),
-        (to_text, False),
-        (to_no_json, False),
         (to_another_layout, False),
-        (to_no_layout, False),
         (to_folder, False),
         (flip_an_array, True),
         (without_recipe, True),
@@ -252,25 +184,6 @@ def flipped(data: bytes, at: int) -> bytes:
     changed = bytearray(data)
     changed[at] ^= 0x80
     return bytes(changed)
-
-
-@pytest.mark.matrix
-def test_any_flipped_byte_is_met(archive: Path) -> None:
-    good = archive.read_bytes()
-    expected = tumour_arrays(tumours())
-    seen = set()
-    for at in range(0, len(good), 5):
-        archive.write_bytes(flipped(good, at))
-        store.read_receipt("breast-w")
-        try:
-            x, y = store.read_arrays(TUMOURS, "default")
-        except ChecksumError:
-            seen.add("refused")
-        else:  # e.g. in the arrays of the other recipe
-            seen.add("right")
-            assert np.array_equal(x, expected[0])
-            assert np.array_equal(y, expected[1])
-    assert seen == {"refused", "right"}
 
 
 @pytest.mark.parametrize("text", ["3", '"text"', '{"layout": 1, "recipes": []}'])
@@ -321,17 +234,6 @@ def test_a_missing_table(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.read_receipt("breast-w") is None
     assert not store.is_whole(TUMOURS)
     assert not data.exists(), "nothing is made by looking"
-
-
-def test_arrays_that_the_manifest_does_not_know(archive: Path) -> None:
-    with pytest.raises(ChecksumError, match="arrays with another digest"):
-        store.read_arrays(with_digest(TUMOURS, "default", "0" * 16), "default")
-
-
-def test_a_folder_that_is_a_file(data: Path) -> None:
-    data.write_text("")
-    with pytest.raises((StorageError, DataMissingError), match="breast-w"):
-        load("breast-w")
 
 
 # ---------------------------------------------------------------------- verify
@@ -475,7 +377,7 @@ def test_drafts_of_the_dead_are_removed(archive: Path, data: Path, tmp_path: Pat
     assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.parquet"]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EFBIG])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("step", ["copy", "arrays"])
 def test_a_disk_that_fails_leaves_the_old_table(
     step: str, code: int, archive: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -506,55 +408,6 @@ def test_a_table_that_is_no_table_changes_nothing(archive: Path, data: Path, tmp
     assert contents(data) == before
 
 
-# ---------------------------------------------------------------------- speed
-
-TIMED = """
-import json, sys, time
-import gymnasium as gym
-import lang_envs
-from lang_envs.datasets import load
-
-load("airlines")
-imported = [name for name in ("pandas", "pyarrow", "openml", "kaggle", "sklearn", "requests") if name in sys.modules]
-ids = [f"DataSciCoding-{name}-v0" for name in ("balance-scale", "airlines")]
-for env_id in ids:
-    gym.make(env_id).close()
-opened = []
-sys.addaudithook(lambda event, arguments: opened.append(str(arguments[0])) if event == "open" else None)
-took = {env_id: [] for env_id in ids}
-for _ in range(20):
-    for env_id in ids:
-        start = time.perf_counter()
-        env = gym.make(env_id)
-        took[env_id].append(time.perf_counter() - start)
-        env.close()
-medians = [sorted(times)[10] for times in took.values()]
-shape = gym.make(ids[1]).unwrapped.dataset.x.shape
-print(json.dumps([medians, shape, imported, sorted({path for path in opened if "airlines" in path})]))
-"""
-
-
-@pytest.mark.slow
-def test_a_cached_table_loads_at_once(data: Path, tmp_path: Path) -> None:
-    install_flights(tmp_path)
-    assert DATASETS["airlines"].shape == (2000, 7)
-    done = subprocess.run([sys.executable, "-c", TIMED], env=os.environ, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    (generated, cached), shape, imported, opened = json.loads(done.stdout)
-    assert shape == [2000, 7]
-    assert cached - generated < 0.05
-    assert imported == []
-    assert opened == [str(data / "airlines" / "arrays.npz")], "the file itself is never read again"
-
-
-def test_the_environment_is_of_the_cached_rows(data: Path, tmp_path: Path) -> None:
-    receipt = install_flights(tmp_path)
-    dataset = gym.make("DataSciCoding-airlines-v0", data="real").unwrapped.dataset
-    assert (dataset.x.shape, dataset.classes, dataset.synthetic) == ((2000, 7), 2, False)
-    assert dataset.digest == receipt.recipes["default"].digest
-    assert store.verify(flights_manifest()) == receipt
-
-
 # ---------------------------------------------------------------------- files of others
 
 
@@ -573,12 +426,3 @@ def test_files_that_are_not_ours_stay(data: Path, tmp_path: Path) -> None:
         "notes",
         "thesis.txt",
     }
-
-
-def test_other_column_names_are_remarked(data: Path, tmp_path: Path) -> None:
-    table = tumours(1)
-    table.columns = [f"c{number}" for number in range(9)] + ["Class"]
-    table.to_csv(tmp_path / "other.csv", index=False)
-    receipt = store.install(TUMOURS, tmp_path / "other.csv", store.Origin("by hand"))
-    assert receipt.remark.startswith("columns have other names than expected: 'c0' for ")
-    assert store.read_receipt("breast-w") == receipt

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import time
 import warnings
 from dataclasses import replace
-from statistics import median
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from hypothesis import strategies as st
 from lang_envs.datasets import DATASETS, Dataset, load
 from lang_envs.datasets.manifest import MANIFEST_NAMES, Column, Manifest, manifest
 from lang_envs.datasets.synthetic import stand_in
-from lang_envs.envs.datascicoding.describe import SUFFIX, Remark, max_length, observation
+from lang_envs.envs.datascicoding.describe import max_length, observation
 
 DIGESTS = {
     "airlines": ((2000, 7), "140e6e67ea8243d9"),
@@ -76,34 +74,6 @@ def test_columns_are_of_the_kinds_of_the_manifest(name: str) -> None:
         assert not few or len(np.unique(values)) == high - low + 1
 
 
-@pytest.mark.parametrize("name", MANIFEST_NAMES)
-def test_words(name: str) -> None:
-    dataset, real = stand_in(MANIFESTS[name]), MANIFESTS[name]
-    assert dataset.name == name
-    assert dataset.title == f"a synthetic stand-in for {real.title}"
-    assert real.about.startswith("Every row is ")
-    assert dataset.about == real.about.replace("Every row is ", "In the real table, every row is ")
-    assert dataset.source == f"made up by a seeded generator, in the shape of {real.service.label} {real.id}"
-    assert (dataset.synthetic, dataset.published) == (True, False)
-
-
-def test_the_global_generator_is_neither_used_nor_moved() -> None:
-    digests = []
-    for seed in (0, 1):
-        np.random.seed(seed)
-        before = np.random.get_state()
-        digests.append(stand_in(MANIFESTS["pharyngitis"]).digest)
-        after = np.random.get_state()
-        assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
-    assert digests == [DIGESTS["pharyngitis"][1]] * 2
-
-
-def test_names_differ_in_content() -> None:
-    tables = [stand_in(MANIFESTS["breast-w"]._replace(name=name)) for name in ("one", "other", "one")]
-    assert tables[0] == tables[2] != tables[1]
-    assert (tables[0].x != tables[1].x).mean() > 0.5
-
-
 @pytest.mark.parametrize("classes", [2, 3, 7])
 def test_any_columns_and_classes(classes: int) -> None:
     columns = (
@@ -122,21 +92,6 @@ def test_any_columns_and_classes(classes: int) -> None:
     assert 0.125 <= dataset.x[:, 3].min() <= dataset.x[:, 3].max() <= 0.126
     assert dataset.x[:, 4].max() <= 30
     assert 0 <= dataset.x[:, 5].min() < dataset.x[:, 5].max() <= 1
-
-
-def test_a_table_without_any_signal() -> None:
-    dataset = stand_in(odd(Column("constant", levels=1), n=5))
-    assert sorted(dataset.y) == [0, 0, 0, 1, 1]
-
-
-@pytest.mark.slow
-def test_building_is_quick() -> None:
-    seconds = []
-    for _ in range(9):
-        start = time.process_time()
-        stand_in(MANIFESTS["health-insurance"])
-        seconds.append(time.process_time() - start)
-    assert median(seconds) < 0.02  # below 1 ms where it was written; machines differ
 
 
 @pytest.mark.parametrize("name", MANIFEST_NAMES)
@@ -159,32 +114,6 @@ def test_code_can_earn_something_but_not_everything(name: str) -> None:
 
 
 # ---------------------------------------------------------------------- observations
-
-
-@pytest.mark.parametrize("name", MANIFEST_NAMES)
-def test_the_agent_is_told(name: str) -> None:
-    dataset = stand_in(MANIFESTS[name])
-    text = observation(dataset, "roc_auc", 5, [Remark(1, "1 / 0", "it failed. ZeroDivisionError")])
-    told = header(text)
-    assert told.startswith(
-        "SYNTHETIC DATA: the rows are made up and stand in for a real table that is not here. The score tells how "
-        "well code predicts made-up classes, and nothing about the real table. Predict a synthetic stand-in for "
-        f"{MANIFESTS[name].title} with scikit-learn. In the real table, every row is "
-    )
-    n, width = dataset.x.shape
-    assert f" The table has {n} rows, {width} numeric features and 2 classes. " in told
-    program = ast.parse(f"{text}model = 1{SUFFIX}")
-    assert [type(node).__name__ for node in program.body] == ["Import", "FunctionDef"]
-    assert len(observation(dataset, "roc_auc", 5, [])) < 1000
-
-
-@pytest.mark.parametrize("name", ["balance-scale", "wine", "iris"])
-def test_the_label_is_all_that_differs(name: str) -> None:
-    real = load(name)
-    made_up = observation(replace(real, synthetic=True), "accuracy", 5, [])
-    text = observation(real, "accuracy", 5, [])
-    assert "SYNTHETIC" in made_up
-    assert made_up.partition("# Predict ")[1:] == ("# Predict ", text.removeprefix("# Predict "))
 
 
 @pytest.mark.parametrize("name", sorted(set(DATASETS) - set(MANIFEST_NAMES)))
@@ -218,17 +147,3 @@ def test_no_name_of_a_table_breaks_the_prompt(title: str, about: str, synthetic:
     text.encode()  # no lone surrogate
     with warnings.catch_warnings(action="error"):
         assert ast.parse(f"{text}pass").body[-1].name == "build_model"  # type: ignore[attr-defined]
-
-
-def test_what_the_prompt_cannot_hold_is_cut_with_a_mark() -> None:
-    told = header(observation(named("t" * 120, "a" * 400, synthetic=True), "roc_auc", 5, []))
-    assert "(cut)" not in told
-    assert (told.count("t" * 10), told.count("a" * 40)) != (0, 0)
-    told = header(observation(named("t" * 121, "a" * 401, synthetic=True), "roc_auc", 5, []))
-    assert told.count("(cut)") == 2
-    assert "t (cut) with scikit-learn. " in told
-
-
-def test_what_cannot_be_seen_in_a_name_is_escaped() -> None:
-    told = header(observation(named("the\n\t \u202etable", "Rows\0.", synthetic=False), "roc_auc", 5, []))
-    assert told.startswith(r"Predict the \u202etable with scikit-learn. Rows\x00. The table has 125 rows")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from walk import random_policy
 
 import lang_envs
-from lang_envs import LangEnvsError
 from lang_envs.envs.planning import PlanTable
 from lang_envs.wrappers import AdmissibleObservation, ByteObservation, TextAction
 
@@ -41,60 +40,6 @@ def test_threads_share_a_table() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(table.best, [19, 5, -3, 0, 7, 12, -19, 1] * 4))
     assert found == [0, 0, 1, 1, 0, 0, 1, 0] * 4
-
-
-def test_one_action_to_the_goal() -> None:
-    table = table_of({0: [((3,), None)]})
-    assert (table.best(0), table.cost(0)) == (0, (3,))
-
-
-def test_equal_plans_are_decided_by_the_lowest_index() -> None:
-    table = table_of({0: [((1,), 3), ((1,), 2), ((1,), 1)], 1: [((1,), None)], 2: [((1,), None)], 3: [((2,), None)]})
-    assert (table.best(0), table.cost(0)) == (1, (2,))
-
-
-@pytest.mark.parametrize(("detour", "best", "cost"), [(9, 1, (2, 18)), (3, 1, (2, 6)), (0, 1, (2, 0))])
-def test_costs_are_compared_from_the_left(detour: int, best: int, cost: Cost) -> None:
-    """Three short moves are worse than two long ones."""
-    graph: Graph = {
-        0: [((1, 1), 1), ((1, detour), 3)],
-        1: [((1, 1), 2)],
-        2: [((1, 1), None)],
-        3: [((1, detour), None)],
-    }
-    assert (table_of(graph).best(0), table_of(graph).cost(0)) == (best, cost)
-
-
-def test_second_places_decide_between_equal_first_ones() -> None:
-    table = table_of({0: [((1, 5), 1), ((1, 2), 2)], 1: [((1, 0), None)], 2: [((1, 2), None)]})
-    assert (table.best(0), table.cost(0)) == (1, (2, 4))
-
-
-def test_the_longer_way_may_be_the_cheaper_one() -> None:
-    table = table_of({0: [((9,), None), ((1,), 1)], 1: [((1,), 2)], 2: [((1,), None)]})
-    assert [table.best(state) for state in range(3)] == [1, 0, 0]
-    assert [table.cost(state) for state in range(3)] == [(3,), (2,), (1,)]
-
-
-def test_a_dead_end_has_no_plan() -> None:
-    table = table_of({0: [((1,), 1), ((1,), 2)], 1: [((1,), 1)], 2: [((1,), 0), ((1,), None)], 3: []})
-    assert (table.best(0), table.cost(0)) == (1, (2,))
-    assert (table.best(1), table.cost(1)) == (None, None)
-    assert (table.best(3), table.cost(3)) == (None, None)
-
-
-def test_states_that_the_first_did_not_reach_may_be_asked_about_later() -> None:
-    graph: Graph = {
-        0: [((1,), 0)],
-        1: [((1,), 0), ((1,), 2)],
-        2: [((1,), None), ((1,), 1)],
-        3: [((1,), 1), ((5,), None)],
-    }
-    table = table_of(graph)
-    assert table.best(0) is None
-    assert (table.best(2), table.cost(1)) == (0, (2,))
-    assert (table.best(3), table.cost(3)) == (0, (3,))
-    assert table.best(0) is None
 
 
 def test_each_state_is_expanded_once() -> None:
@@ -158,13 +103,6 @@ def test_oracle_looks_through_wrappers(env_id: str) -> None:
     assert info["success"]
 
 
-def test_oracle_of_a_foreign_environment_is_refused() -> None:
-    with pytest.raises(
-        LangEnvsError, match=r"Expected an environment with an oracle_action\(\) .*CartPole.* Fix: use an id"
-    ):
-        lang_envs.oracle(gym.make("CartPole-v1"))
-
-
 @pytest.mark.parametrize("speaker", ["oracle", "random", "nobody"])
 def test_oracle_info(env_id: str, speaker: str) -> None:
     env, at_random = gym.make(env_id, oracle_info=True), random_policy(1)
@@ -181,9 +119,3 @@ def test_oracle_info(env_id: str, speaker: str) -> None:
     assert truncated or speaker != "nobody"
     says_one_thing = info["admissible_actions"] is None  # the same code for a table, after any attempts
     assert (len(set(told)) == 1) is (speaker == "nobody" or says_one_thing)
-
-
-def test_without_oracle_info_there_is_none(env_id: str) -> None:
-    env = gym.make(env_id)
-    assert "oracle_action" not in env.reset(seed=0)[1]
-    assert "oracle_action" not in env.step(env.action_space.unfinished())[-1]

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import lang_envs
-from lang_envs import LangEnvsError, MissingExtraError
-from lang_envs.report import exports
-from lang_envs.report.exports import _spec_of, to_inspect, to_minari
+from lang_envs import LangEnvsError
+from lang_envs.report.exports import to_inspect, to_minari
 from lang_envs.report.results import Results
 from lang_envs.wrappers import TextAction
 
@@ -76,16 +75,6 @@ def test_minari_reads_the_episodes(recorded: Recorded, tmp_path: Path, monkeypat
     env.close()
 
 
-def test_an_environment_is_described_without_making_it() -> None:
-    """Its table may have to be fetched."""
-    before = dict(gym.spec("DataSciCoding-airlines-v0").kwargs)
-    spec = _spec_of("DataSciCoding-airlines-v0", {"max_attempts": 3})
-    assert spec.kwargs == {**before, "max_attempts": 3}
-    assert [one.name for one in spec.additional_wrappers] == ["TextAction"]
-    assert gym.spec("DataSciCoding-airlines-v0").kwargs == before
-    assert _spec_of("os:Nothing-v0", {}) is None
-
-
 @pytest.mark.parametrize("name", ["log.eval", "log.json"])
 def test_inspect_reads_the_episodes(recorded: Recorded, tmp_path: Path, name: str) -> None:
     log = pytest.importorskip("inspect_ai.log")
@@ -103,19 +92,6 @@ def test_inspect_reads_the_episodes(recorded: Recorded, tmp_path: Path, name: st
             assert all(f"\n- {action}" in text for action in step["admissible_actions"])
 
 
-def test_without_a_package_the_extra_is_named(
-    recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(name: str) -> Any:
-        raise ImportError(name)
-
-    monkeypatch.setattr(exports.importlib, "import_module", refuse)
-    with pytest.raises(MissingExtraError, match="extra 'minari'"):
-        to_minari(recorded, "a-v0")
-    with pytest.raises(MissingExtraError, match="extra 'inspect'"):
-        to_inspect(recorded, tmp_path / "log.eval")
-
-
 def test_what_cannot_be_exported_is_refused(recorded: Recorded, tmp_path: Path) -> None:
     pytest.importorskip("minari")
     other = {**recorded.episodes[0], "env": "KeyToken-v0"}
@@ -124,37 +100,6 @@ def test_what_cannot_be_exported_is_refused(recorded: Recorded, tmp_path: Path) 
     without = {**recorded.episodes[0], "steps_list": None}
     with pytest.raises(LangEnvsError, match="run with --steps"):
         to_minari(recorded._replace(episodes=[without]), "a-v0")
-
-
-def test_a_recorded_training_is_exported_by_the_command(tmp_path: Path) -> None:
-    log = pytest.importorskip("inspect_ai.log")
-    pytest.importorskip("typer")
-    from typer.testing import CliRunner
-
-    from benchmarks.app import app
-
-    steps = [
-        {"observation": "A", "admissible_actions": ["b"], "action": "b", "reward": 1.0, "training_steps": n}
-        for n in (0, 8)
-    ]
-    key = {"env": SALAD, "seed": 0, "episode": 0}
-    header = {"format": 1, "training": True, "agent": {"name": "POAD"}, "env_settings": {}}
-    outcome = {"agent": "POAD", "reset_seed": 3, "return": 1.0, "success": True, "steps": 1, "invalid_actions": 0}
-    files = {
-        "episodes.jsonl": [header, *(key | outcome | {"training_steps": n} for n in (0, 8))],
-        "episodes.steps.jsonl": [header | {"content": "steps"}, *(key | {"step": 0} | step for step in steps)],
-    }
-    for name, lines in files.items():
-        (tmp_path / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    result = CliRunner().invoke(app, ["export", str(tmp_path / "episodes.jsonl"), "--to", "inspect"])
-    assert result.exit_code == 0, result.output
-    found = log.read_eval_log(str(tmp_path / "episodes.eval"))
-    assert [(sample.epoch, sample.metadata["training_steps"], len(sample.messages)) for sample in found.samples] == [
-        (1, 0, 2),
-        (2, 8, 2),
-    ]
-    result = CliRunner().invoke(app, ["export", str(tmp_path / "episodes.steps.jsonl"), "--to", "inspect"])
-    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["poad", "salad/poad", "salad/poad-v", "-v0", "../x v0"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from lang_envs.report import ReportError
 from lang_envs.report.modules import join_modules
 
 ONE = 'import {a} from "./one.js";\n'
-PAGE = Path(__file__).parents[3] / "lang_envs/report/page"
 
 
 def _folder(path: Path, **sources: str) -> Path:
@@ -52,13 +49,3 @@ def test_modules_follow_those_that_they_import(tmp_path: Path) -> None:
 def test_other_forms_are_refused(sources: dict[str, str], message: str, tmp_path: Path) -> None:
     with pytest.raises(ReportError, match=message):
         join_modules(_folder(tmp_path, **sources))
-
-
-def test_the_sources_of_the_page_are_joined_and_are_javascript(tmp_path: Path) -> None:
-    script = tmp_path / "page.js"
-    script.write_text(join_modules(PAGE), encoding="utf-8")
-    for name in ("tokenGae", "drawEpisode", "parting", "search"):
-        assert f"function {name}(" in script.read_text(encoding="utf-8")
-    node = shutil.which("node")
-    if node is not None:
-        subprocess.run([node, "--check", str(script)], check=True, capture_output=True)

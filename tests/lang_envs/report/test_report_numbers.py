@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import report_data
 from browsing import Visit
-from colour_sight import contrast, distances
 from report_data import episode_of, header_of
 from report_pages import READY, Open, episode_link, go, link, report_of
 
@@ -102,100 +101,7 @@ def test_the_page_computes_the_advantages_of_the_library(visit: Open, small: tup
                 assert got == pytest.approx(row, rel=1e-12, abs=1e-12), name
 
 
-def test_the_advantages_on_the_page_are_those_of_the_recorded_values(visit: Open, small: tuple[Report, Path]) -> None:
-    report, page = small
-    seen = visit(page)
-    seen.until(READY)
-    for episode in report.episodes[::5]:
-        steps = episode["steps_list"]
-        numbers = {"gamma": 0.95, "lambda": 0.95, "lambdaToken": 1.0, "gammaToken": 0.95}
-        expected = credits_of(
-            [one["reward"] for one in steps], [one["values"] for one in steps], steps[-1]["final_value"], numbers
-        )
-        for name in ("POAD, own critic",):
-            expected[name] = [one["credits"][name] for one in steps]
-        for place in (0, len(steps) // 2, len(steps) - 1):
-            go(seen, episode_link(episode, step=place + 1, by=",".join(expected).replace("POAD, ", "POAD%2C ")))
-            rows = seen.page.evaluate(
-                "[...document.querySelectorAll('tr[data-rule]')].map((row) => [row.dataset.rule,"
-                " [...row.querySelectorAll('td')].map((cell) => Number(cell.textContent))])"
-            )
-            shown: dict[str, list[float]] = {}
-            for name, cells in rows:  # a long action takes several tables
-                shown.setdefault(name, []).extend(cells)
-            assert shown.keys() == expected.keys()
-            for name, cells in shown.items():
-                assert cells == pytest.approx(expected[name][place], abs=5e-4 + 1e-4), name
-        shown_number = seen.page.inner_text("#details").partition("advantage, NTPO\n")[2].split("\n")[0]
-        assert float(shown_number) == pytest.approx(expected["NTPO"][-1][0], abs=1e-4)
-        found = seen.page.evaluate(
-            """async (n) => {
-              const episode = await readEpisode(report.rows[n]);
-              return [...creditsOf(episode, episode.settings)];
-            }""",
-            report.episodes.index(episode),
-        )
-        for name, rows in found:
-            for got, row in zip(rows, expected[name], strict=True):
-                assert got == pytest.approx(row, abs=1e-4), name
-
-
 # ---------------------------------------------------------------------- tokens
-
-
-def test_tokens_are_the_action_in_readable_colours(visit: Open, small: tuple[Report, Path]) -> None:
-    report, page = small
-    stops = {
-        "light": ["c2570c", "e98a3c", "f8c9a0", "f7f7f7", "b5d3ec", "6fa8d6", "2f74b5"],
-        "dark": ["f59e4c", "b8691f", "6b4219", "2a2d33", "1f4a70", "2c74b3", "63b0f0"],
-    }
-    numbers = {"gamma": 0.95, "lambda": 0.95, "lambdaToken": 1.0, "gammaToken": 0.95}
-    for scheme, ends in stops.items():
-        table = np.array([[int(one[place : place + 2], 16) for place in (0, 2, 4)] for one in ends])
-        assert min(distances(table[0], table[-1])) >= 0.15, scheme
-        seen = visit(page, color_scheme=scheme)
-        seen.until(READY)
-        episode = report.episodes[0]
-        steps = episode["steps_list"]
-        credits = credits_of(
-            [one["reward"] for one in steps], [one["values"] for one in steps], steps[-1]["final_value"], numbers
-        )
-        del credits["own \u03b3_token"]
-        credits["POAD, own critic"] = [one["credits"]["POAD, own critic"] for one in steps]
-        scale = max(abs(one) for rows in credits.values() for row in rows for one in row)
-        for step in (1, 9):
-            go(seen, episode_link(episode, step=step))
-            tokens = seen.page.evaluate(
-                "[...document.querySelectorAll('#view button.token')].map((one) => one.textContent)"
-            )
-            assert "".join(tokens).replace("␣", " ") == steps[step - 1]["action"] + report_data.END
-            painted = seen.page.evaluate(
-                """[...document.querySelectorAll('tr[data-rule="POAD"] .token')].map((one) => {
-                  const style = getComputedStyle(one);
-                  return [style.backgroundColor, style.color, one.className];
-                })"""
-            )
-            assert len(painted) == len(tokens)
-            for (background, ink, classes), advantage in zip(painted, credits["POAD"][step - 1], strict=True):
-                place = (np.clip(advantage / scale, -1, 1) + 1) / 2 * (len(table) - 1)
-                low = min(int(place), len(table) - 2)
-                expected = table[low] + (table[low + 1] - table[low]) * (place - low)
-                assert np.abs(np.array(_channels(background)) - expected).max() <= 1
-                assert contrast(_channels(background), (0, 0, 0)) < 4.5 or _channels(ink) == [0, 0, 0]
-                assert ("minus" if advantage < 0 else "plus") in classes
-        pairs = seen.page.evaluate(
-            """[...document.querySelectorAll('#view [style*="background"]')].filter((one) => one.textContent)
-            .map((one) => {
-              const style = getComputedStyle(one);
-              return [style.backgroundColor, style.color];
-            })"""
-        )
-        assert len(pairs) > 100
-        assert min(contrast(_channels(one), _channels(other)) for one, other in pairs) >= 4.5
-
-
-def _channels(color: str) -> list[int]:
-    return [int(one) for one in color.removeprefix("rgb(").removesuffix(")").split(",")]
 
 
 # ---------------------------------------------------------------------- scores, curves, counts
@@ -415,75 +321,11 @@ def test_the_list_sorts_and_filters_as_python_does(visit: Open, tmp_path: Path) 
         assert page.evaluate("document.activeElement.name") == name or is_select
         field.select_option("") if is_select else field.fill("")
         assert page.inner_text("#count") == "60 of 60 episodes"
-    page.locator('.filters [name="success"]').select_option("0")
-    page.locator('.filters [name="from"]').press_sequentially("0")
-    before = _places(seen)
-    page.locator(".list [role=row]:not(.head) a").first.click()  # at once: the link is in the history by then
-    seen.until("location.hash.includes('v=episode&')")
-    page.go_back()
-    seen.until("location.hash.includes('v=episodes&')")
-    seen.until("Boolean(document.querySelector('.filters'))")
-    assert _places(seen) == before
-    assert page.locator('.filters [name="success"]').input_value() == "0"
-    assert page.locator('.filters [name="from"]').input_value() == "0"
-    assert page.get_attribute('[aria-sort="descending"] button', "data-sort") == "return"
+
     assert seen.is_quiet, seen.said()
 
 
 # ---------------------------------------------------------------------- pointer and keyboard
-
-
-def test_a_slider_follows_the_pointer(visit: Open, small: tuple[Report, Path]) -> None:
-    report, page = small
-    seen = visit(page)
-    seen.until(READY)
-    go(seen, episode_link(report.episodes[0]))
-    slider = seen.page.locator(".sliders input").first
-    slider.scroll_into_view_if_needed()
-    box = slider.bounding_box()
-    assert box is not None
-    x, y, values = box["x"] + box["width"] * 0.9, box["y"] + box["height"] / 2, []
-    seen.page.mouse.move(x, y)
-    seen.page.mouse.down()
-    for n in range(1, 6):
-        seen.page.mouse.move(x - 10 * n, y)
-        values.append(float(slider.input_value()))
-    seen.page.mouse.up()
-    assert sorted(set(values), reverse=True) == values
-    assert seen.page.locator(".sliders output").first.text_content() == f"{values[-1]:.2f}"
-    seen.page.get_by_role("button", name="reset").click()
-    assert float(slider.input_value()) == 0.95
-    assert seen.page.evaluate("document.activeElement === document.querySelector('.sliders input')")
-    assert seen.is_quiet, seen.said()
-
-
-def test_a_focused_token_keeps_the_focus(visit: Open, small: tuple[Report, Path]) -> None:
-    report, page = small
-    seen = visit(page)
-    seen.until(READY)
-    go(seen, episode_link(report.episodes[0]))
-    seen.page.locator('button.token[tabindex="0"]').focus()
-    seen.page.keyboard.press("ArrowRight")
-    seen.until("location.hash.includes('step=2')")
-    assert seen.page.evaluate("document.activeElement.matches('button.token[tabindex=\"0\"]')")
-
-
-def test_values_stand_under_their_seeds(visit: Open, tmp_path: Path, small: tuple[Report, Path]) -> None:
-    curves = [
-        LearningCurve("task", "a", "return", [0], [0.5], [0.4], [0.6], {"0": [0.4], "1": [0.6]}),
-        LearningCurve("task", "b", "return", [0], [0.5], [0.3], [0.7], {"1": [0.3], "5": [0.7]}),
-    ]
-    seen = visit(write_report(Report("Curves", curves=curves), tmp_path / "page.html"))
-    seen.until(READY)
-    go(seen, link("curves"))
-    seen.page.get_by_text("the numbers as a table").click()
-    seen.until("document.querySelectorAll('details table tr').length === 3")
-    cells = seen.page.evaluate(
-        "[...document.querySelector('details table').rows]"
-        ".map((row) => [...row.children].map((one) => one.textContent))"
-    )
-    assert cells[0][4:] == ["seed 0", "seed 1", "seed 5"]
-    assert [row[4:] for row in cells[1:]] == [["0.4", "0.6", ""], ["", "0.3", "0.7"]]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import copy
 import json
 import platform
 import shutil
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,9 @@ import report_data
 from browsing import Visit
 from report_data import KITCHEN, episode_of, header_of
 from report_pages import READY, Open, episode_link, go, link, report_of, settled
-from typer.testing import CliRunner
 
-from benchmarks.app import app
 from benchmarks.runner.plan import Job
-from lang_envs.report import LearningCurve, Metric, Report, ReportError, Score, read_run, write_report
+from lang_envs.report import Metric, Report, ReportError, Score, read_run, write_report
 from lang_envs.report.pictures import frames_of
 from poad_sb3.runs.reporting import report_of_runs
 from poad_sb3.runs.run_folder import RunConfig
@@ -136,66 +133,6 @@ def test_every_key_does_what_the_list_of_keys_says(visit: Open, small: tuple[Rep
     assert seen.is_quiet, seen.said()
 
 
-@pytest.mark.matrix
-def test_a_held_key_writes_few_entries_into_the_history(visit: Open, small: tuple[Report, Path]) -> None:
-    """Browsers refuse more than about 100 entries in 10 seconds (Safari), or ignore them (Chromium)."""
-    report, page = small
-    count = "const replace = history.replaceState; history.replaceState = function (...given) {"
-    seen = visit(page, before=f"window.n = 0; {count} window.n += 1; return replace.apply(history, given); }};")
-    seen.until(READY)
-    go(seen, episode_link(report.episodes[0]))
-    begin = time.monotonic()
-    seen.page.evaluate(
-        """async () => {
-          for (let n = 0; n < 107; n += 1) {
-            dispatchEvent(new KeyboardEvent("keydown", {key: n < 100 && n % 2 ? "ArrowLeft" : "ArrowRight"}));
-            if (n % 10 === 9) await new Promise((resolve) => setTimeout(resolve, 1));
-          }
-        }"""
-    )
-    assert state(seen)["step"] == "8"
-    seen.until("location.hash.includes('step=8')")
-    assert 1 <= seen.page.evaluate("window.n") <= 3 + (time.monotonic() - begin) / 0.2
-    assert seen.is_quiet, seen.said()
-
-
-def test_a_walk_by_keyboard_reaches_a_token_and_always_shows_the_focus(visit: Open, small: tuple[Report, Path]) -> None:
-    seen = visit(small[1], viewport={"width": 900, "height": 600})
-    seen.until(READY)
-    focus = """() => {
-      const one = document.activeElement;
-      if (one === document.body) return null;
-      const [box, style] = [one.getBoundingClientRect(), getComputedStyle(one)];
-      const inside = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
-      const marked = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0;
-      return [inside && box.width > 0 && marked, one.outerHTML.slice(0, 150), one.textContent.slice(0, 60)];
-    }"""
-
-    def tab_to(test: Callable[[str, str], bool], most: int = 60) -> None:
-        for _ in range(most):
-            seen.page.keyboard.press("Tab")
-            found = seen.page.evaluate(focus)
-            if found is None:
-                continue
-            is_shown, html, text = found
-            assert is_shown, html
-            if test(html, text):
-                return
-        pytest.fail(f"the last was {found}")
-
-    tab_to(lambda html, text: text == "See the episodes")
-    seen.page.keyboard.press("Enter")
-    seen.until("Boolean(document.querySelector('.list'))")
-    tab_to(lambda html, text: "v=episode&amp;" in html)
-    seen.page.keyboard.press("Enter")
-    seen.until("Boolean(document.querySelector('button.token'))")
-    tab_to(lambda html, text: 'class="token' in html)
-    seen.page.keyboard.press("j")
-    assert state(seen)["token"] == "2"
-    assert seen.page.evaluate(focus)[0]
-    assert seen.is_quiet, seen.said()
-
-
 # ---------------------------------------------------------------------- links
 
 
@@ -227,49 +164,6 @@ def test_links_open_the_same_step_and_token_in_a_new_page(
         assert seen.page.input_value("#colour") == "value"
     assert not seen.console, seen.said()
     assert not seen.errors, seen.said()
-
-
-def test_links_outside_the_episode_go_to_its_nearest_place(visit: Open, small: tuple[Report, Path]) -> None:
-    report, page = small
-    seen = visit(page)
-    seen.until(READY)
-    for given, step in (("-3", 1), ("0", 1), ("1e9", 31), ("1e999", 31), ("%25", 1), ("", 1), ("2.9", 2), ("x", 1)):
-        go(seen, f"{episode_link(report.episodes[0])}&step={given}&token={given}")
-        text = seen.page.inner_text(".where")
-        assert f"step {step} of 30" in text if step < 31 else "after step 30" in text, given
-    go(seen, episode_link(report.episodes[0], a2="nobody", n2="7").replace("v=episode", "v=compare"))
-    assert "The second episode is not in this report." in seen.page.inner_text("#view")
-    go(seen, link("episodes", shown="-5"))
-    assert seen.page.inner_text("#count") == "12 of 12 episodes"
-    assert seen.page.locator(".list [role=row]").count() == 13
-    assert seen.is_quiet, seen.said()
-
-
-def test_a_slow_view_does_not_replace_a_later_one(visit: Open, small: tuple[Report, Path]) -> None:
-    report, page = small
-    seen = visit(page)
-    seen.until(READY)
-    other = report.episodes[-1]
-    for slow in (
-        episode_link(report.episodes[0]),
-        link("find", q="the"),
-        episode_link(other, a2=report.episodes[0]["agent"], t2=other["task"], s2=0, n2=0).replace(
-            "v=episode", "v=compare"
-        ),
-    ):
-        seen.page.evaluate(
-            """async (hash) => {
-              location.hash = hash;
-              const followed = () => new Promise((resolve) => addEventListener("hashchange", resolve, {once: true}));
-              await followed();
-              location.hash = "#v=runs";
-              await followed();
-            }""",
-            slow,
-        )
-        settled(seen)
-        assert seen.page.inner_text("#view h2") == "Runs", slow
-    assert seen.is_quiet, seen.said()
 
 
 # ---------------------------------------------------------------------- compare, find, print
@@ -321,71 +215,6 @@ def test_episodes_are_compared_up_to_the_step_that_python_finds(visit: Open, par
     assert seen.is_quiet, seen.said()
 
 
-def _hits(episodes: Sequence[Record], words: str) -> int:
-    """Count steps by field, as the page does."""
-    found = 0
-    for episode in episodes:
-        steps = episode["steps_list"]
-        for step in steps:
-            texts = [step["observation"], step["action"], step.get("note") or ""]
-            found += sum(words.lower() in text.lower() for text in texts)
-            found += any(words.lower() in one.lower() for one in step["admissible_actions"] or ())
-        found += words.lower() in steps[-1].get("final_observation", "").lower()
-    return found
-
-
-@pytest.mark.matrix
-def test_find_has_the_hits_of_python_and_opens_them(visit: Open, parted: tuple[Report, Path]) -> None:
-    report, page = parted
-    seen = visit(page)
-    seen.until(READY)
-    for words in ("tomato", "SING A SONG", "needle", "place 1999", "no such words", "İ", "."):
-        go(seen, link("find", q=words))
-        seen.until("/^[\\d,]+ place/.test(document.querySelector('#count')?.textContent)", words)
-        count = _hits(report.episodes, words)
-        assert seen.page.inner_text("#count").startswith(f"{count:,} place"), words
-    go(seen, link("find", q="needle"))
-    seen.until("Boolean(document.querySelector('.hits a'))")
-    seen.page.click(".hits a")
-    seen.until("Boolean(document.querySelector('[aria-label=observation] mark'))")
-    marks = seen.page.locator("[aria-label=observation] mark").all_inner_texts()
-    assert marks == ["needle", "NEEDLE"]  # the second is a million letters behind the first
-    assert "3.5 kg" in seen.page.inner_text("[aria-label=observation]")
-    go(seen, link("find", q="place 1999"))
-    seen.until("Boolean(document.querySelector('.hits a'))")
-    seen.page.click(".hits a")
-    seen.until("Boolean(document.querySelector('.actions mark'))")
-    assert seen.page.locator(".actions mark").all_inner_texts() == ["place 1999"]
-    assert seen.page.locator(".actions li").count() < 100
-    assert seen.is_quiet, seen.said()
-
-
-def test_a_printed_episode_has_every_action_and_sign(visit: Open, small: tuple[Report, Path]) -> None:
-    report, page = small
-    seen = visit(page)
-    seen.until(READY)
-    episode = report.episodes[0]
-    go(seen, episode_link(episode))
-    seen.page.emulate_media(media="print")
-    items = seen.page.evaluate(
-        """[...document.querySelectorAll('.steps li')].map((one) => [
-          getComputedStyle(one).contentVisibility, one.getBoundingClientRect().height,
-          one.querySelector('.strip').textContent, one.querySelector('.paid').textContent,
-          [...one.querySelectorAll('.strip span')].map((token) => getComputedStyle(token).borderBottomStyle)])"""
-    )
-    assert len(items) == len(episode["steps_list"])
-    for (visibility, height, text, paid, _), step in zip(items, episode["steps_list"], strict=True):
-        assert visibility == "visible"
-        assert height > 10
-        assert text.replace("␣", " ") == step["action"] + report_data.END
-        assert paid.startswith(f"{step['reward']:+.3f}" if step["reward"] else "0.000")
-    marks = {sign for *_, signs in items for sign in signs}
-    assert marks == {"solid", "dashed"}  # positive, and negative
-    assert not seen.page.is_visible(".player")
-    assert seen.page.pdf().count(b"/Type /Page\n") >= 2
-    assert seen.is_quiet, seen.said()
-
-
 # ---------------------------------------------------------------------- damage
 
 
@@ -398,87 +227,6 @@ def test_a_number_that_is_not_finite_is_refused_and_leaves_the_old_page(tmp_path
         write_report(Report("a", metrics=(Metric("return", "return"),), scores=(score,)), path)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
-
-
-def test_a_damaged_file_is_refused_in_one_line_and_leaves_no_page(tmp_path: Path) -> None:
-    path = report_data.small(tmp_path, n_episodes=1)[0]
-    lines = path.read_bytes().splitlines(keepends=True)
-    for name, damaged in {
-        "no header": [b'{"format":1}\n'],
-        "a line again": [*lines[:2], lines[1]],
-        "another order": [lines[0], *lines[:0:-1]],
-        "a foreign line": [lines[0], b'{"a": 1}\n'],
-        "half a line inside": [lines[0], lines[1][:50] + b"\n", lines[2]],
-    }.items():
-        path.write_bytes(b"".join(damaged))
-        result = CliRunner().invoke(app, ["report", str(path), "--html", str(tmp_path / "page.html")])
-        assert result.exit_code == 1, name
-        assert result.stderr.count("\n") == 1, name
-        assert "agent0.jsonl" in result.stderr
-        assert "line " in result.stderr
-    assert sorted(one.suffix for one in tmp_path.iterdir()) == [".jsonl"] * 6
-
-
-@pytest.mark.matrix
-def test_extreme_numbers_and_names_are_drawn(visit: Open, tmp_path: Path) -> None:
-    steps = [
-        {
-            "observation": "Here.", "admissible_actions": [f"go {n}" for n in range(3)] if number else [],
-            "action": "go 1\nand on", "invalid": False, "reward": 1e300 * (-1) ** number, "success": False, "moves": 2,
-            "terminated": number == 1, "truncated": False, "tokens": ["go", " 1"], "log_probs": [-1e308, 0.0],
-            "values": [1e308, -1e308], "entropies": [1e308, None], "credits": {"POAD": [1.0, -1.0]} if number else {},
-        }
-        for number in range(2)
-    ]  # fmt: skip
-    agents = ["a/b %", "", "\ud800", "a&b=c#d"]
-    report = report_of(
-        [
-            report_data.write(
-                tmp_path / f"{number}.jsonl", header_of(agent, (KITCHEN,), 1, [0]),
-                [episode_of(Job(KITCHEN, 0, 0), agent, steps)],
-            )
-            for number, agent in enumerate(agents)
-        ]
-    )  # fmt: skip
-    n, long = 3000, np.linspace(0, 1, 3000).tolist()
-    curves = [
-        LearningCurve(KITCHEN, f"{one}", "return", [*range(n)], long, long, long, {f"{s}": long for s in range(9)})
-        for one in range(5)
-    ]
-    scores = [
-        Score(agent, KITCHEN, "return", value, None, None, 1, 1, 1)
-        for agent, value in zip("ab", (-0.3, -0.30000000000000004), strict=True)
-    ]
-    report = Report("extremes", report.runs, report.metrics, scores, curves, report.episodes)
-    seen = visit(write_report(report, tmp_path / "page.html"))
-    seen.until(READY)
-    for fragment in (link("curves"), link("runs"), link("overview"), link("episodes")):
-        go(seen, fragment)
-        assert "cannot be drawn" not in seen.page.inner_text("body")
-    for place in range(len(agents)):
-        go(seen, link("episodes"))
-        seen.page.locator(".list [role=row]:not(.head) a").nth(place).dispatch_event("click")
-        seen.until("Boolean(document.querySelector('.where'))", agents[place])
-        seen.page.keyboard.press("ArrowRight")
-        rules = seen.page.evaluate("[...document.querySelectorAll('tr[data-rule]')].map((one) => one.dataset.rule)")
-        assert "POAD" in rules
-        assert "POAD, recorded" in rules
-        assert "Admissible actions" in seen.page.inner_text("#view")
-    assert seen.is_quiet, seen.said()
-
-
-@pytest.mark.matrix
-def test_5000_episodes_are_listed_in_parts(visit: Open, tmp_path: Path) -> None:
-    path = report_data.large(tmp_path / "large.jsonl", n_episodes=5000, n_steps=2, n_tokens=3)
-    seen = visit(write_report(report_of([path]), tmp_path / "page.html", pictures=0))
-    seen.until(READY)
-    go(seen, link("episodes"))
-    assert seen.page.inner_text("#count") == "5,000 of 5,000 episodes"
-    assert seen.page.locator(".list [role=row]").count() == 2001
-    for shown in (4001, 5001):
-        seen.page.get_by_text("show the next").click()
-        assert seen.page.locator(".list [role=row]").count() == shown
-    assert seen.is_quiet, seen.said()
 
 
 def test_an_error_in_a_view_is_shown(visit: Open, small: tuple[Report, Path]) -> None:

@@ -44,15 +44,7 @@ def meeting_place() -> Iterator[Path]:
 
 
 def outcome(folder: Path, *before: str, user: int | None = None, n_splits: int = 5, command: str = "") -> str:
-    """Return the reward of honest code, or the error, after some statements.
-
-    Args:
-        folder: Where the supervisor is met.
-        before: Statements, run before the evaluation.
-        user: Who runs the code.
-        n_splits: Splits of the evaluation.
-        command: Shell commands to run before Python, in a mount namespace of its own.
-    """
+    """Return the reward of honest code, or the error, after statements, and shell commands in a mount namespace."""
     code = SCRIPT.format(user=user, n_splits=n_splits, before="\n".join(f"    {line}" for line in (*before, "pass")))
     run = [sys.executable, "-c", code]
     if command:
@@ -85,25 +77,6 @@ def test_open_files(warm: bool, meeting_place: Path) -> None:
     assert "Fix: raise the limit on open files (ulimit -n)" in found
 
 
-@pytest.mark.process
-def test_few_open_files_are_enough_for_few_splits(meeting_place: Path) -> None:
-    assert outcome(meeting_place, limit("RLIMIT_NOFILE", 160)) == "ok 0.785829624536637"
-    found = outcome(meeting_place, limit("RLIMIT_NOFILE", 160), n_splits=30)
-    assert found.startswith("SandboxError: Expected at most 24 splits in an evaluation")
-    assert found.endswith("got 30. Fix: evaluate fewer splits at a time, or raise the limit on open files (ulimit -n).")
-
-
-@pytest.mark.process
-def test_connections_are_bounded(meeting_place: Path) -> None:
-    """Of a supervisor that may open 128 files, 96 are not for clients."""
-    more = "others = [Sandbox(Place(cores=2)) for _ in range(40)]; [other.about() for other in others]"
-    found = outcome(meeting_place, limit("RLIMIT_NOFILE", 128), more)
-    assert found == (
-        "SandboxError: Expected at most 32 connections to the sandbox's supervisor; got one more. "
-        "Fix: evaluate fewer programs at a time, or raise the limit on open files (ulimit -n)."
-    )
-
-
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="root runs code as another user, whose processes are counted")
 PROCESSES = "Fix: raise the limit on processes (ulimit -u), or end some of this user's."
 CROWD = f"""crowd = [subprocess.Popen(["sleep", "60"], user={NOBODY}) for _ in range(30)]"""
@@ -129,20 +102,6 @@ def test_processes_later(meeting_place: Path) -> None:
     assert found.endswith(PROCESSES)
 
 
-def test_processes_of_the_one_who_asks(monkeypatch: pytest.MonkeyPatch, meeting_place: Path) -> None:
-    """The fork that starts the supervisor, of a user without privileges."""
-    from lang_envs.sandbox.client import Sandbox
-    from lang_envs.sandbox.errors import SandboxError
-
-    def refuse(*arguments: object, **options: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(meeting_place))
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-    with pytest.raises(SandboxError, match=r"ulimit -u"):
-        Sandbox().about()
-
-
 @pytest.mark.process
 def test_children_that_never_get_ready(monkeypatch: pytest.MonkeyPatch, meeting_place: Path) -> None:
     from test_sandbox import HONEST, task_of
@@ -164,7 +123,6 @@ def test_children_that_never_get_ready(monkeypatch: pytest.MonkeyPatch, meeting_
 
 READ_ONLY = "mount -t tmpfs -o ro none {}"
 NO_INODES = "mount -t tmpfs -o nr_inodes=1 none {}"
-NO_BLOCKS = "mount -t tmpfs -o size=4k none {0} && (head -c 4096 /dev/zero > {0}/full)"
 
 needs_mounts = pytest.mark.skipif(
     os.getuid() != 0 or shutil.which("unshare") is None, reason="only root mounts a file system"
@@ -187,25 +145,3 @@ def test_no_folder_can_be_made(mount: str, reason: str, meeting_place: Path) -> 
     assert found.startswith(f"SandboxError: Expected a folder for the sandbox's socket; got /mnt: {reason}")
     assert f"/tmp: {reason}" in found
     assert "Fix: set XDG_RUNTIME_DIR to a folder" in found
-
-
-@pytest.mark.process
-@needs_mounts
-@pytest.mark.parametrize(
-    ("mount", "reason", "fix"),
-    [
-        ("mount -t tmpfs none {0} && mkdir -m 700 {0}/lang-envs-0 && mount -o remount,ro {0}", "Read-only", "write to"),
-        ("mount -t tmpfs -o nr_inodes=2 none {0} && mkdir -m 700 {0}/lang-envs-0", "No space left", "free space"),
-    ],
-)
-def test_the_folder_cannot_be_used(mount: str, reason: str, fix: str) -> None:
-    found = outcome(Path("/mnt"), command=mount.format("/mnt"))
-    assert found.startswith("SandboxError: Expected to meet the sandbox's supervisor at /mnt/lang-envs-0/")
-    assert reason in found
-    assert f"{fix}" in found.partition("Fix: ")[2]
-
-
-@pytest.mark.process
-@needs_mounts
-def test_a_folder_without_space_for_data_is_enough() -> None:
-    assert outcome(Path("/mnt"), command=NO_BLOCKS.format("/mnt")) == "ok 0.785829624536637"

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import ast
-import random
 from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from walk import IDS
 
-from lang_envs import ENV_ROWS, EncodingError, oracle
-from lang_envs.datasets import load
-from lang_envs.env_checker import CHECKS, maker, run_check
-from lang_envs.envs.datascicoding.describe import Remark, observation
-from lang_envs.envs.datascicoding.env import DataSciCodingEnv
+from lang_envs import ENV_ROWS, oracle
 from lang_envs.envs.datascicoding.evaluation import Status
 from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
 from lang_envs.sandbox.worker import Task
@@ -87,29 +81,6 @@ def test_improving_goes_on_after_success() -> None:
     assert "Attempt 2 of 4: it ran, with a score of 0.7858." in text
 
 
-def test_improving_without_any_code_that_runs_truncates() -> None:
-    env = make(terminate_on_success=False, max_attempts=2)
-    env.reset(seed=0)
-    flags = []
-    for _ in range(2):
-        _, _, terminated, truncated, info = env.step("1 / 0")
-        flags.append((terminated, truncated, info["success"]))
-    assert flags == [(False, False, False), (False, True, False)]
-
-
-@pytest.mark.parametrize("name", ["rewards_and_flags", "oracle", "step_after_the_end"])
-def test_improving_conforms(name: str) -> None:
-    make_it = maker("DataSciCoding-iris-v0", terminate_on_success=False)
-    result = run_check(next(check for check in CHECKS if check.name == name), make_it)
-    assert result.status.value == "passed", result.message
-
-
-def test_failure_reward() -> None:
-    env = make(failure_reward=-0.25)
-    env.reset(seed=0)
-    assert env.step("")[1] == -0.25
-
-
 ALWAYS_THE_SAME = [
     row.id for row in ENV_ROWS if row.id in IDS_HERE and not row.trial and row.kwargs["dataset"] != "generated"
 ]
@@ -125,31 +96,6 @@ def test_the_oracle_beats_the_obvious(env_id: str) -> None:
     assert reward > env.step(HONEST)[1]
 
 
-@pytest.mark.parametrize("env_id", [row.id for row in ENV_ROWS if row.trial])
-def test_the_oracles_code_runs_on_any_table(env_id: str) -> None:
-    env = TextAction(gym.make(env_id))
-    env.reset(seed=0)
-    assert env.step(oracle(env))[-1]["status"] is Status.OK
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({}, "Expected a table and the column to predict; at least one is missing"),
-        ({"table": {"a": [1]}}, "at least one is missing"),
-        ({"table": OWN, "target": "kind", "data": "synthetic"}, "Expected no data and no preprocessing with one's own"),
-        ({"table": OWN, "target": "kind", "preprocessing": "published"}, "Expected no data and no preprocessing"),
-        ({"table": OWN, "target": "sort"}, "kind"),
-        ({"dataset": "iris", "target": "kind"}, "Expected table, target and description with an environment for one's"),
-        ({"dataset": "iris", "table": OWN}, "got them with dataset='iris'"),
-        ({"dataset": "iris", "description": "Flowers."}, "got them with dataset='iris'"),
-    ],
-)
-def test_what_is_no_table_to_make_an_environment_of(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DataSciCodingEnv(**{"dataset": None, **arguments})
-
-
 def test_a_table_of_ones_own() -> None:
     env = gym.make("DataSciCoding-v0", table=OWN, target="kind", description="Every row is a stone.")
     text, info = env.reset(seed=0)
@@ -162,16 +108,6 @@ def test_a_table_of_ones_own() -> None:
     assert env.unwrapped.dataset.y.tolist() == [0] * 20 + [1] * 20  # "big" before "small"
 
 
-def test_made_up_rows_say_so() -> None:
-    env = gym.make("DataSciCoding-airlines-v0", data="synthetic", render_mode="ansi")
-    text, info = env.reset(seed=0)
-    assert info["data"] == "synthetic"
-    assert info["source"].startswith("made up")
-    assert "SYNTHETIC DATA" in text
-    assert "SYNTHETIC DATA" in env.render()
-    assert gym.make("DataSciCoding-wine-v0").reset(seed=0)[1]["data"] == "real"
-
-
 def test_published_and_other_splits() -> None:
     def rewards(splits: Any) -> tuple[float, ...]:
         env = make(splits=splits)
@@ -181,12 +117,6 @@ def test_published_and_other_splits() -> None:
     assert rewards(5) == rewards((0, 1, 2, 3, 4)) == rewards(range(5))
     assert rewards((3, 1)) == (rewards(5)[3], rewards(5)[1])
     assert len(rewards(range(5, 25))) == 20
-
-
-def test_other_tables_by_argument() -> None:
-    env = make(dataset="balance-scale-full")
-    text, _ = env.reset(seed=0)
-    assert "625 rows, 4 numeric features and 3 classes" in text.replace("\n# ", " ")
 
 
 # ---------------------------------------------------------------------- observations
@@ -203,14 +133,6 @@ def test_the_observation_and_the_suffix_make_a_program(env_id: str) -> None:
     program = ast.parse(f"{text}model = 1{info['suffix']}")
     assert [type(node).__name__ for node in program.body] == ["Import", "FunctionDef"]
     assert len(text) < 1000
-
-
-def test_no_column_is_described() -> None:
-    from sklearn.datasets import load_breast_cancer, load_iris, load_wine
-
-    for env_id, loader in (("wine", load_wine), ("iris", load_iris), ("breast-cancer", load_breast_cancer)):
-        text, _ = gym.make(f"DataSciCoding-{env_id}-v0").reset(seed=0)
-        assert [name for name in loader().feature_names if name in text] == []
 
 
 def test_a_failure_is_told_with_its_code() -> None:
@@ -230,20 +152,12 @@ def test_a_failure_is_told_with_its_code() -> None:
     assert "Forest" not in again  # the last one only, as published
 
 
-def test_the_whole_history_on_request() -> None:
-    env = make(feedback="history")
-    env.reset(seed=0)
-    for code in ("1 / 0", "x = Forest()", "y = ("):
-        text, *_ = env.step(code)
-    assert [f"Attempt {n}" in text for n in (1, 2, 3, 4)] == [True, True, True, False]
-
-
 @pytest.mark.matrix_after(4)
 @pytest.mark.parametrize("feedback", ["last", "history"])
 @pytest.mark.parametrize(
     "code",
-    ["\n" * 8191, "#" * 8191, "\x00" * 8191, "é" * 4095, "'''\n\"\"\"\n" * 800, "\u2028" * 2700, "x = 1\n" * 1300],
-    ids=["lines", "one line", "NUL", "two bytes", "quotes", "separators", "program"],
+    ["\n" * 8191, "\x00" * 8191, "'''\n\"\"\"\n" * 800, "\u2028" * 2700],
+    ids=["lines", "NUL", "quotes", "separators"],
 )
 def test_no_code_breaks_the_prompt(code: str, feedback: str) -> None:
     env = make(feedback=feedback)
@@ -282,50 +196,7 @@ def test_no_report_breaks_the_prompt(header: dict[str, Any], feedback: str) -> N
     env.unwrapped.set_state(env.unwrapped.get_state())
 
 
-def test_a_verdict_is_cut() -> None:
-    cut, whole = (observation(load("iris"), "roc_auc", 5, [Remark(1, "", "\0" * n)]) for n in (1000, 175))
-    assert r"\x00\x00" in whole
-    assert "(cut)" not in whole
-    (line,) = (line for line in cut.split("\n") if line.startswith("# Attempt 1 of 5: "))
-    assert line.endswith(" (cut)")
-    assert len(line) == len("# Attempt 1 of 5: ") + 700
-
-
 # ---------------------------------------------------------------------- texts of every kind
-
-
-def test_an_integer_of_four_thousand_digits_is_code() -> None:
-    env = make()
-    env.reset(seed=0)
-    assert env.step("x = 0x" + "f" * 4000)[-1]["status"] is Status.RUNTIME_ERROR
-
-
-def test_code_of_the_largest_size() -> None:
-    env = make()
-    code = HONEST + "\n#" + "x" * (8192 - len(HONEST) - 2)
-    assert len(code.encode()) == 8192
-    env.reset(seed=0)
-    assert env.step(code)[-1]["status"] is Status.OK
-    with pytest.raises(EncodingError, match="Expected a text of at most 8192 tokens; got 8193"):
-        env.unwrapped.action_space.encode(code + "x")
-
-
-@pytest.mark.matrix
-def test_a_thousand_random_byte_strings() -> None:
-    env = gym.make("DataSciCoding-balance-scale-v0", max_attempts=10**6)
-    env.reset(seed=0)
-    rng = random.Random(0)
-    alphabets = [bytes(range(256)), b"\n\t (){}[]:=.,'\"#x1", b" \n\\", b"def return model import lambda yield"]
-    seen = set()
-    for number in range(1000):
-        alphabet = alphabets[number % len(alphabets)]
-        data = bytes(rng.choice(alphabet) for _ in range(rng.choice((0, 1, 3, 30, 300, 8191))))
-        action = np.full(env.action_space.max_length, 256)
-        action[: len(data)] = list(data)
-        _, reward, terminated, _, info = env.step(action)
-        assert (reward, terminated, info["invalid_action"]) == (-1.0, False, False)
-        seen.add(info["status"])
-    assert seen >= {Status.SYNTAX_ERROR, Status.RUNTIME_ERROR}
 
 
 @pytest.mark.matrix
@@ -343,41 +214,13 @@ def test_any_text_is_an_attempt(text: str) -> None:
 
 
 def test_a_state_goes_on_elsewhere() -> None:
-    one, other = make(feedback="history"), make(feedback="history")
-    one.reset(seed=0)
-    one.step("1 / 0")
+    env, other = make(feedback="history"), make(feedback="history")
+    env.reset(seed=0)
+    env.step("1 / 0")
     other.reset(seed=1)
-    other.unwrapped.set_state(one.unwrapped.get_state())
+    other.unwrapped.set_state(env.unwrapped.get_state())
     for code in ("x = (", HONEST):
-        assert one.step(code) == other.step(code)
-
-
-@pytest.mark.parametrize("cache", [True, False])
-def test_the_same_code_gets_the_same_reward(cache: bool) -> None:
-    code = """
-import random
-from sklearn.ensemble import RandomForestClassifier
-model = RandomForestClassifier(20, max_depth=random.randint(2, 6)).fit(x_train, y_train)"""
-    splits = []
-    for _ in range(2):
-        env = make(cache=cache)
-        env.reset(seed=0)
-        splits.append(env.step(code)[-1]["auc_splits"])
-    assert splits[0] == splits[1]
-    assert len(splits[0]) == 5
-
-
-@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
-def test_vector_environments_without_a_cache(kind: Any) -> None:
-    envs = kind([lambda: gym.make("DataSciCoding-balance-scale-v0", cache=False)] * 2)
-    envs.reset(seed=0)
-    encode = envs.single_action_space.encode
-    texts, rewards, terminated, _, info = envs.step(np.stack([encode(HONEST), encode("1 / 0")]))
-    assert rewards.tolist() == [pytest.approx(0.7858, abs=1e-4), -1.0]
-    assert terminated.tolist() == [True, False]
-    assert info["status"].tolist() == [Status.OK, Status.RUNTIME_ERROR]
-    assert "ZeroDivisionError" in texts[1]
-    envs.close()
+        assert env.step(code) == other.step(code)
 
 
 # ---------------------------------------------------------------------- arguments
@@ -387,42 +230,14 @@ def test_vector_environments_without_a_cache(kind: Any) -> None:
     ("kwargs", "message"),
     [
         ({"dataset": "moons"}, "moons"),
-        ({"feedback": "all"}, r"feedback to be one of .*; got 'all'"),
         ({"scoring": "f1"}, r"scoring to be one of .*; got 'f1'"),
-        ({"confinement": "none"}, r"confinement to be one of .*; got 'none'"),
-        ({"max_attempts": 0}, "max_attempts to be an integer from 1 to 1000000; got 0"),
-        ({"max_attempts": 10**6 + 1}, "max_attempts to be an integer from 1 to 1000000; got 1000001"),
-        ({"memory_limit": 1.5}, "memory_limit to be an integer from 1 to 1048576; got 1.5"),
         ({"memory_limit": 2**44}, "memory_limit to be an integer from 1 to 1048576; got 17592186044416"),
-        ({"time_limit": 0}, "time_limit to be a positive number of seconds, at most 86400; got 0"),
-        ({"time_limit": 10**400}, "time_limit to be a"),
         ({"time_limit": float("inf")}, "time_limit to be a positive number of seconds, at most 86400; got inf"),
-        ({"time_limit": 1e6}, "time_limit to be a positive number of seconds, at most 86400; got 1000000.0"),
-        ({"failure_reward": float("nan")}, "failure_reward to be a finite number; got nan"),
-        ({"splits": 0}, "splits to be a number from 1 to 100"),
         ({"splits": 101}, "splits to be a number from 1 to 100"),
-        ({"splits": (1, 1)}, "splits to be a number from 1 to 100, or that many different"),
-        ({"splits": (-1,)}, "splits to be"),
-        ({"splits": "05"}, "splits to be"),
-        ({"splits": True}, "splits to be"),
         ({"banned": "SVC"}, "banned to be a sequence of names; got 'SVC'"),
-        ({"banned": None}, "banned to be a sequence of names; got None. Fix: .* or \\(\\) for none"),
         ({"banned": ("not a name",)}, "banned to be a sequence of names"),
     ],
 )
 def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"Expected .*{message}"):
         make(**kwargs)
-
-
-@pytest.mark.parametrize("kwargs", [{"time_limit": 86_400}, {"memory_limit": 1 << 20}])
-def test_the_largest_limits_work(kwargs: dict[str, Any]) -> None:
-    env = make(cache=False, **kwargs)
-    env.reset(seed=0)
-    assert env.step(WORSE)[1] == 0.5
-
-
-@pytest.mark.parametrize("name", ["terminate_on_success", "cache"])
-def test_flags_are_flags(name: str) -> None:
-    with pytest.raises(TypeError, match=f"Expected {name} to be True or False; got 1"):
-        make(**{name: 1})

@@ -76,10 +76,8 @@ def test_scoring_can_be_another_and_the_area_is_told_all_the_same() -> None:
 FAILURES = {
     "1 / 0": (Status.RUNTIME_ERROR, "ZeroDivisionError: division by zero (line 1: 1 / 0)"),
     "model = Forest()": (Status.RUNTIME_ERROR, "NameError: name 'Forest' is not defined (line 1: model = Forest())"),
-    "x = 1": (Status.RUNTIME_ERROR, "NameError: "),
     "return 3": (Status.RUNTIME_ERROR, "AttributeError: 'int' object has no attribute 'predict_proba'"),
     "model = (": (Status.SYNTAX_ERROR, "SyntaxError: "),
-    "": (Status.SYNTAX_ERROR, "SyntaxError: "),
     "from sklearn.svm import SVC as Model": (Status.BANNED, "SVC must not be used here"),
     CONSTANT.replace("(len(x), 1)", "(3, 1)"): (Status.BAD_OUTPUT, "(3, 3)"),
     CONSTANT.replace("[0.5, 0.25, 0.25]", "[1.0, 1.0, 1.0]"): (Status.BAD_OUTPUT, ""),
@@ -87,9 +85,7 @@ FAILURES = {
     "while True: pass": (Status.TIMEOUT, "The code ran for more than 2 seconds."),
     "x = [bytes(2**24) for _ in range(99)]": (Status.MEMORY, "The code needed more than 256 MiB of memory"),
     "import os\nos._exit(3)": (Status.CRASHED, "The process of the code ended before it could answer."),
-    "import os\nos.abort()": (Status.CRASHED, "The process of the code ended before it could answer."),
     "import os\nos._exit(0)": (Status.CRASHED, "The process of the code ended before it could answer."),
-    "raise SystemExit(3)": (Status.RUNTIME_ERROR, "SystemExit"),
 }
 
 
@@ -133,8 +129,6 @@ def permuted(table: Dataset) -> Dataset:
 
 LEAKS = [
     "raise ValueError(y_train)",
-    "raise ValueError(' '.join('yes' if label else 'no' for label in y_train))",
-    "print(y_train.tolist())\nraise KeyError(str(y_train))",
     "np.zeros((2, 2)) @ np.zeros(int(''.join(map(str, y_train[:8]))))",
     "getattr(np, 'x' + ''.join(map(str, y_train)))",
     "raise type('Error' + ''.join(map(str, y_train[:20])), (Exception,), {})()",
@@ -199,14 +193,6 @@ def test_tasks_say_which_labels_they_hold() -> None:
     assert sandbox.tasks[-1].table == name, "labels could be found by trying them"
 
 
-def test_an_error_has_no_control_characters() -> None:
-    for code in ('raise ValueError("\x1b[2J\u202e")', "1 / 0  # \x1b[2J\udc80"):
-        evaluation = Evaluator(load("balance-scale"), [0], sandbox=shared_sandbox())(code)
-        assert evaluation.error is not None
-        assert evaluation.error.isprintable()
-        assert "x1b[2J" in evaluation.error
-
-
 # ---------------------------------------------------------------------- the cache
 
 
@@ -248,15 +234,6 @@ def test_results_of_code_that_could_read_files_are_not_remembered() -> None:
         assert [evaluator(sandbox=sandbox, cache=cache)(HONEST).status for _ in range(2)] == [Status.OK] * 2
         assert sandbox.n_runs == n_runs
         sandbox.close()
-
-
-def test_another_version_is_another_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    sandbox, cache = Counting(shared_sandbox().place), Cache(None)
-    evaluator(sandbox=sandbox, cache=cache)(HONEST)
-    monkeypatch.setattr("lang_envs.envs.datascicoding.evaluation.__version__", "99.0")
-    evaluator(sandbox=sandbox, cache=cache)(HONEST)
-    assert sandbox.n_runs == 2
-    sandbox.close()
 
 
 @pytest.mark.parametrize(
@@ -308,11 +285,8 @@ def test_the_time_of_all_splits_counts() -> None:
     ("header", "status"),
     [
         ({"error": 3, "message": [], "line": "x"}, Status.RUNTIME_ERROR),
-        ({"error": {"deep": 1}, "line": -5}, Status.RUNTIME_ERROR),
-        ({"error": "NameError", "message": None, "line": True}, Status.RUNTIME_ERROR),
         ({"error": "NameError", "message": "x", "line": 10**30, "stdout": {"a": 1}}, Status.RUNTIME_ERROR),
         ({"stdout": 5}, Status.BAD_OUTPUT),
-        ({}, Status.BAD_OUTPUT),
         (None, Status.BAD_OUTPUT),
     ],
 )
@@ -324,12 +298,3 @@ def test_a_forged_report_is_no_exception(header: Any, status: Status) -> None:
     found = evaluator(sandbox=Forged())("x = 1")
     assert found.status is status
     assert isinstance(found.error, str)
-
-
-@pytest.mark.parametrize("text", ["x" * 50_000, "(" * 50_000, "\udc80" * 50_000, "\0" * 8000])
-def test_results_of_any_text_are(text: str) -> None:
-    name = "A" * 5000
-    for found in (evaluator()(text), evaluator(banned=(name,))(name)):
-        assert found.status in (Status.SYNTAX_ERROR, Status.BANNED)
-        assert len(found.code) <= 2 * 8192
-        assert len(found.error or "") <= 4_000

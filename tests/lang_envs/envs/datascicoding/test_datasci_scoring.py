@@ -69,15 +69,6 @@ def test_a_half_without_a_class_is_redrawn() -> None:
     assert 0 < redrawn < 20
 
 
-def test_redrawn_halves_are_those_of_no_other_random_state() -> None:
-    dataset = table([0] * 14 + [1] * 3 + [2] * 2)
-    states = [*range(15), *range(1000, 1015), *range(2000, 2015)]
-    found = splits(dataset, states)
-    assert len({split.train.tobytes() for split in found}) == len(states)
-    last = splits(dataset, [2**32 - 1 - state for state in range(20)])  # redraws begin again at 0
-    assert all(is_complete(dataset, rows) for split in last for rows in split)
-
-
 def test_a_published_half_is_never_redrawn() -> None:
     y = [0] * 14 + [1] * 3 + [2] * 2
     bad = next(i for i in range(20) if not all(is_complete(table(y), rows) for rows in halves(19, i)))
@@ -171,41 +162,6 @@ def test_any_finite_numbers_are_scored_or_refused(n_classes: int, data: st.DataO
     assert auc(y, p) == pytest.approx(auc_by_counting(y, p), abs=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.longdouble])
-def test_the_largest_numbers_are_compared_rightly(dtype: Any) -> None:
-    y = np.array([0, 1, 0, 1])
-    for column, score in (([-1.7e308, 1.7e308, 1.0, -1.0], 0.75), ([-1.7e308, 1.7e308, 1.7e308, -1.7e308], 0.5)):
-        assert auc(y, np.array([column, column]).T.astype(dtype)) == score
-    y = np.array([0, 1, 2])
-    rows = np.array([[1.7e308, -1.7e308, 1.0], [-1.7e308, 1.7e308, 1.0], [0.0, 0.0, 1.0]], dtype=dtype)
-    assert check_probabilities(rows, 3, 3) is None
-    assert auc(y, rows) == pytest.approx(auc_by_counting(y, rows))
-
-
-def test_auc_by_hand() -> None:
-    p = np.array([[0.9, 0.1], [0.6, 0.4], [0.65, 0.35], [0.2, 0.8]])
-    assert auc(np.array([0, 0, 1, 1]), p) == 0.75
-    assert auc(np.array([1, 1, 0, 0]), p) == 0.25
-    y = np.array([0, 1, 2])
-    p = np.array([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.6, 0.2, 0.2]])
-    # 0 against 1: both tie, 0.5. 0 against 2: by column 0 lost, by column 2 a tie, 0.25. 1 against 2: won, tie, 0.75.
-    assert auc(y, p) == pytest.approx(0.5)
-    p[0, 0], p[0, 1] = 0.7, 0.1
-    # 0 against 1: by column 0 won, by column 1 won, 1. 0 against 2: won, tie, 0.75. 1 against 2: 0.75.
-    assert auc(y, p) == pytest.approx(2.5 / 3)
-
-
-@pytest.mark.parametrize("n_classes", [2, 3, 10])
-def test_constant_scores_are_worth_a_half(n_classes: int) -> None:
-    y = np.arange(40) % n_classes
-    assert auc(y, np.full((40, n_classes), 1 / n_classes)) == 0.5
-
-
-def test_two_classes_need_no_probabilities() -> None:
-    """Only the order of column 1 counts."""
-    assert auc(np.array([0, 1, 1]), np.array([[7.0, -3.0], [0.0, -2.0], [0.0, 1e300]])) == 1.0
-
-
 @pytest.mark.parametrize(("y", "n_classes"), [([0, 0, 2], 3), ([0, 0], 2), ([0, 1, 2], 2), ([1, 2], 3)])
 def test_auc_needs_every_class(y: list[int], n_classes: int) -> None:
     with pytest.raises(ValueError, match=rf"every class 0 \.\. {n_classes - 1} among the rows"):
@@ -216,11 +172,6 @@ def test_balanced_accuracy_ignores_absent_classes() -> None:
     p = np.eye(3)[[0, 0, 2, 2]]
     assert balanced_accuracy(np.array([0, 0, 0, 1]), p) == pytest.approx(1 / 3)
     assert accuracy(np.array([0, 0, 0, 1]), p) == 0.5
-
-
-def test_the_default_comes_first() -> None:
-    assert list(SCORERS) == ["roc_auc", "accuracy", "balanced_accuracy"]
-    assert SCORERS["roc_auc"] is auc
 
 
 # ---------------------------------------------------------------------- conditions on predictions
@@ -239,24 +190,15 @@ class Liar(np.ndarray):
     ("array", "message"),
     [
         (None, "numpy array of probabilities; got NoneType"),
-        ([[0.5, 0.5, 0.0]] * 4, "got list"),
         (THIRD.view(Liar), "got Liar"),
-        (np.ma.masked_array(THIRD), "got MaskedArray"),
         (np.zeros((4, 3), dtype=int), "as floats; got an array of int64"),
         (THIRD.astype(complex), "got an array of complex128"),
-        (THIRD.astype(object), "got an array of object"),
-        (THIRD.astype(str), "got an array of str"),
         (np.zeros((4, 3), dtype=bool), "got an array of bool"),
-        (np.zeros((4, 3), dtype=[("a", float)]), "got an array of void"),
         (np.array(0.5), r"of shape \(4, 3\); got \(\)"),
-        (THIRD[:, 0], r"of shape \(4, 3\); got \(4,\)"),
-        (THIRD[:, :1], r"of shape \(4, 3\); got \(4, 1\)"),
         (THIRD[:, :2], r"of shape \(4, 3\); got \(4, 2\)"),
         (THIRD[:3], r"of shape \(4, 3\); got \(3, 3\)"),
-        (THIRD[None], r"of shape \(4, 3\); got \(1, 4, 3\)"),
         (np.empty((0, 3)), r"of shape \(4, 3\); got \(0, 3\)"),
         (np.full((4, 3), np.nan), "finite"),
-        (np.full((4, 3), np.inf), "finite"),
         (np.full((4, 3), np.longdouble("1e4000")), "finite"),
         (np.full((4, 3), 1e308), "add up to 1"),
         (THIRD * 1.001, "add up to 1"),
@@ -270,14 +212,6 @@ def test_problems(array: object, message: str) -> None:
     assert re.search(message, problem), problem
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble, ">f8", "<f4"])
-def test_no_problem(dtype: Any) -> None:
-    assert check_probabilities(THIRD.astype(dtype), 4, 3) is None
-    assert check_probabilities(np.asfortranarray(THIRD.astype(dtype)), 4, 3) is None
-    assert check_probabilities(np.full((4, 2), -7.5, dtype=dtype), 4, 2) is None
-    assert auc(np.array([0, 1, 2, 1]), THIRD.astype(dtype)) == 0.5
-
-
 anything = hnp.array_dtypes() | hnp.scalar_dtypes() | st.just(np.dtype(object))
 
 
@@ -285,23 +219,6 @@ anything = hnp.array_dtypes() | hnp.scalar_dtypes() | st.just(np.dtype(object))
 def test_no_array_raises(array: Any, n_rows: int) -> None:
     for n_classes in (2, 3):
         assert isinstance(check_probabilities(array, n_rows, n_classes), str | None)
-
-
-sizes = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0.33333, 0.33334)
-
-
-@given(st.sampled_from(["f2", "f4", "f8"]), st.integers(2, 3), st.data())
-def test_what_is_no_problem_can_be_scored(dtype: str, n_classes: int, data: st.DataObject) -> None:
-    """Rows near the tolerance included: scikit-learn must not raise where we saw no problem."""
-    drawn = data.draw(hnp.arrays(float, (6, n_classes), elements=sizes))
-    with np.errstate(over="ignore"):
-        array = drawn.astype(dtype)
-    y = np.arange(6) % n_classes
-    if check_probabilities(array, 6, n_classes) is None:
-        for scorer in SCORERS.values():
-            assert 0.0 <= scorer(y, array) <= 1.0
-    else:
-        assert n_classes == 3 or not np.isfinite(array).all()
 
 
 @pytest.mark.parametrize("excess", [-2e-5, -0.9e-5, 0.0, 0.9e-5, 2e-5])

@@ -23,45 +23,14 @@ KNOWN = (512, 256, 18, 2)
             "cannot import name 'RandomForrestClassifier' from 'sklearn.ensemble' (<text>)",
         ),
         ("import xgboost as xgb", "No module named 'xgboost'", None),
-        ("import sklearn\nsklearn.foo()", "module 'sklearn' has no attribute 'foo'", None),
-        ("m = GaussianNB()\nm.predict_probs(x)", "'GaussianNB' object has no attribute 'predict_probs'", None),
-        ("return build(n_tree=3)", "build() got an unexpected keyword argument 'n_tree'", None),
         ("y = 1", "name 'model' is not defined", None),
         ("model = x_train.copy()", "'numpy.ndarray' object has no attribute 'predict_proba'", None),
-        ("return None", "'NoneType' object has no attribute 'predict_proba'", None),
-        (
-            "model = LogisticRegression().fit(x_train)",
-            "LogisticRegression.fit() missing 1 required positional argument: 'y'",
-            "LogisticRegression.fit() missing <value> required positional argument: 'y'",
-        ),
-        (
-            "model = LogisticRegression()",
-            "This LogisticRegression instance is not fitted yet. Call 'fit' with appropriate arguments before using "
-            "this estimator.",
-            None,
-        ),
         (
             "model = LogisticRegression(penalty='l3')",
             "The 'penalty' parameter of LogisticRegression must be a str among {'l2', 'elasticnet', 'l1'} or None. "
             "Got 'l3' instead.",
             "The 'penalty' parameter of LogisticRegression must be a str among {'elasticnet', 'l1', 'l2'} or None. "
             "Got 'l3' instead.",
-        ),
-        (
-            "model = RandomForestClassifier(n_estimators=-5)",
-            "The 'n_estimators' parameter of RandomForestClassifier must be an int in the range [1, inf). Got -5 "
-            "instead.",
-            None,
-        ),
-        (
-            "model = LogisticRegression(penalty='l1')",
-            "Solver lbfgs supports only 'l2' or None penalties, got l1 penalty.",
-            None,
-        ),
-        (
-            "model.fit(x_train, y_train[:100])",
-            "Found input variables with inconsistent numbers of samples: [256, 100]",
-            None,
         ),
         (
             "model.fit(x_train, y_train[y_train > 0])",
@@ -77,26 +46,7 @@ KNOWN = (512, 256, 18, 2)
             "array.reshape(-1, 1) if your data has a single feature or array.reshape(1, -1) if it contains a single "
             "sample.",
         ),
-        ("model.fit(x_train, x_train)", "y should be a 1d array, got an array of shape (256, 18) instead.", None),
-        (
-            "z = x_train + np.ones(5)",
-            "operands could not be broadcast together with shapes (256,18) (5,) ",
-            "operands could not be broadcast together with shapes (256,18) (5,)",
-        ),
-        (
-            "z = x_train @ w",
-            "operands could not be broadcast together with shapes (256,18) (131,) ",
-            "operands could not be broadcast together with shapes (256,18) (<value>,)",
-        ),
-        (
-            "model = KNeighborsClassifier(n_neighbors=500)",
-            "Expected n_neighbors <= n_samples_fit, but n_neighbors = 500, n_samples_fit = 256, n_samples = 256",
-            None,
-        ),
-        ("z = x_train[:, 18]", "index 18 is out of bounds for axis 1 with size 18", "<value>"),
         ("model.fit(np.log(x_train))", "Input X contains NaN.\nGaussianNB does not accept it.", None),
-        ("x = x_train / 0", "Input X contains infinity or a value too large for dtype('float64').", None),
-        ("VotingClassifier([('a', m)])", "This 'VotingClassifier' has no attribute 'predict_proba'", None),
         (
             "LogisticRegression().fit(x_train, y_train * 0)",
             "This solver needs samples of at least 2 classes in the data, but the data contains only one class: "
@@ -104,18 +54,14 @@ KNOWN = (512, 256, 18, 2)
             "This solver needs samples of at least 2 classes in the data, but the data contains only one class: "
             "np.int64(<value>)",
         ),
-        ("y = float(y_train)", "only integers, slices (`:`), ellipsis (`...`) are valid", None),
         ("x_train[0] = 'a'", "could not convert string to float: 'a'", None),
-        ("x_train[0] = names[1]", "could not convert string to float: 'Müller'", None),
         ("model = X(1e-3, .5, 1_000)", "Got 0.001, then 0.5; at most 1000", None),
         ("model = X(", "'(' was never closed", None),
     ],
 )
 def test_messages_still_say_what_to_mend(code, message, masked):
     if masked is None:
-        masked = message.replace("`", "'").replace("\n", " ").replace("'Müller'", "<text>")
-    if masked == "<value>":
-        masked = "index 18 is out of bounds for axis <value> with size 18"
+        masked = message.replace("`", "'").replace("\n", " ")
     source = code if "(" not in code or code.count("(") == code.count(")") else "model = 1"
     assert mask(message, extract(source), KNOWN) == masked
 
@@ -127,17 +73,12 @@ SOURCE = "labels = {0: 'yes', 1: 'no'}\nraise ValueError('ab' + str(-1.5), featu
     ("message", "masked"),
     [
         ("[0 1 1 0 1]", "[<value>]"),
-        ("0, 1, 1, 0", "<value>"),
-        ("(0, 1, 1, 0)", "(<value>)"),
         ("[[0], [1], [1], [0]]", "[[<value>]]"),
         ("0 1 1", "0 1 1"),
         ("0 is 1 is 1 is 0", "<value>"),
-        ("row 0 row 1 row 1 row 0", "<value>"),
         ("yes no no yes", "<value>"),
         ("'yes', 'no', 'no', 'yes'", "<value>"),
-        ("Yes, no. No! yes?", "<value>?"),
         ("a b b a", "<value>"),
-        ("True False False True", "<value>"),
         ("abba abab baab", "abba abab baab"),
         ("abbabaab", "<text>"),
         (
@@ -146,26 +87,16 @@ SOURCE = "labels = {0: 'yes', 1: 'no'}\nraise ValueError('ab' + str(-1.5), featu
         ),
         ("x" * 41, "<text>"),
         ("3", "<value>"),
-        ("-1", "<value>"),
-        ("+0", "<value>"),
         ("-1.5 and 1.5", "-1.5 and 1.5"),
-        ("3.25e-7 .5 and 0x1f or 1_0", "<value> <value> and <value> or <value>"),
         ("१२ and ³ or ①", "<value> and <text> or <text>"),
         ("feature_7 feature_8 x0101", "feature_7 <value> <value>"),
         ("'two words' and 'two other words'", "'two words' and <text>"),
-        ("\"yes\" is 'é' not 'è'", "\"yes\" is 'é' not <text>"),
         ("b'yes' or b'\\x00' or r'no'", "<text> or <text> or <text>"),
         ("(256, 18) and (256, 17)", "(256, 18) and (256, <value>)"),
         ("(256, 18) (256,) (18,) (2,)", "<value>"),
-        ("feature 256 and 512", "feature 256 and 512"),
         ("/home/jo/data.csv at <object at 0x7f12>", "<text> at <object at <value>>"),
         ("a\x1b[31mb\x07 \u202ec\u200b \ufeffd", "a<value>"),
-        ("tab\tnew\r\nline\x0b\u2028end", "tab new line end"),
         ("```python\nimport this\n```\n~~~", "<text><text><text> ~"),
-        ("so `labels` is, `that` not", "so 'labels' is, <text> not"),
-        (". ! ! . ! . . !", "<text>"),
-        ("lone \ud800 surrogate \0", "lone <text> surrogate <text>"),
-        ("it's 'broken", "it's broken"),
         ("", ""),
         ("range [1, inf) range [0, inf) range [0, inf) range [1, inf)", "<value>"),
     ],
@@ -189,22 +120,12 @@ def test_the_result_has_at_most_limit_characters():
     [
         "0",
         "0 ",
-        "'",
-        "'\"",
-        "`",
-        " ",
-        "\n",
         "{'",
-        "{'a', ",
-        "ab ",
         "1.",
-        "1e+",
         "/a",
         "(",
-        "(256,",
         "~",
         "<value>",
-        "é",
         "\0",
     ],
 )
@@ -280,23 +201,15 @@ def test_twelve_words_of_the_agents_own_may_pass(code, form):
     assert [word for word in PLAIN if word in shown] == PLAIN[:20]  # no word of the code
 
 
-def test_words_of_comments_and_libraries_are_not_the_agents_own():
-    message = "could not fit this model since every weight of the estimator classes shape has gone wrong beyond repair"
-    assert mask(message, extract(f"# {message}\nmodel = estimator.fit(shape, classes)"), ()) == message
-
-
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
         ("A" * 3000, "A" * 80),
         ("ValueError", "ValueError"),
-        ("NotFittedError", "NotFittedError"),
         ("LinAlgError", "LinAlgError"),
-        ("ExceptionGroup", "ExceptionGroup"),
         ("Own", "Own"),
         ("Inner", "Inner"),
         ("Zero", "Exception"),
-        ("0110", "Exception"),
         ("print", "Exception"),
         ("", "Exception"),
     ],

@@ -15,7 +15,6 @@ from walk import IDS
 from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.describe import Description
 from lang_envs.envs.virtualhome.rules import AT_START, IN_HAND, HomeState
-from lang_envs.envs.virtualhome.tasks import DISTRACTORS, TASKS, with_distractors
 from lang_envs.envs.virtualhome.wording import PHRASINGS, Wording
 
 HEAT, WATCH = "food-preparation", "entertainment"
@@ -201,78 +200,6 @@ def test_full_text_and_features_determine_each_other(name: str, n_vectors: int, 
     assert assert_bijection(zip(graph.features, texts, strict=True)) == n_vectors
 
 
-# ---------------------------------------------------------------------- texts and lists
-
-
-def test_of_full_text_the_list_follows_and_of_published_text_but_once() -> None:
-    graph, wording = home_graph(WATCH), Wording({}, 0)
-    full, published = defaultdict(set), defaultdict(set)
-    for texts, lists in ((texts_of(graph, wording, "full"), full), (texts_of(graph, wording), published)):
-        for number in graph.going_on:
-            lists[texts[number]].add(graph.lists[number])
-    assert {text for text, lists in full.items() if len(lists) > 1} == set()
-    ((text, lists),) = [(text, lists) for text, lists in published.items() if len(lists) > 1]
-    assert "You are close to the sofa." in text
-    assert lists == {(1, 2, 3, 6, 7), (1, 2, 3, 6, 7, 15, 16)}  # with empty hands the TV goes unmentioned
-
-
-def test_of_published_food_preparation_the_list_follows() -> None:
-    graph, lists = home_graph(HEAT), defaultdict(set)
-    for text, number in zip(texts_of(graph, Wording({}, 0)), range(len(graph.states)), strict=True):
-        if not graph.goal[number]:
-            lists[text].add(graph.lists[number])
-    assert max(map(len, lists.values())) == 1
-
-
-# ---------------------------------------------------------------------- phrases
-
-PUBLISHED_PHRASES = {
-    HEAT: [
-        "walk to the living room",
-        "walk to the kitchen",
-        "walk to the bathroom",
-        "walk to the bedroom",
-        "walk to the pancake",
-        "walk to the microwave",
-        "grab the pancake",
-        "put the pancake in the microwave",
-        "open the microwave",
-        "close the microwave",
-    ],
-    WATCH: [
-        "walk to the living room",
-        "walk to the kitchen",
-        "walk to the bathroom",
-        "walk to the bedroom",
-        "walk to the chips",
-        "walk to the milk",
-        "walk to the coffee table",
-        "walk to the TV",
-        "walk to the sofa",
-        "grab the chips",
-        "grab the milk",
-        "put the chips on the coffee table",
-        "put the milk on the coffee table",
-        "turn on the TV",
-        "turn off the TV",
-        "sit on the sofa",
-        "stand up from the sofa",
-    ],
-}
-
-
-@BOTH
-def test_published_phrases(name: str) -> None:
-    assert list(describe.phrases(TASKS[name], Wording({}, 0))) == PUBLISHED_PHRASES[name]
-
-
-@BOTH
-@EVERY_PHRASING
-def test_phrases_are_distinct_also_with_every_distractor(name: str, phrasing: int) -> None:
-    said = describe.phrases(with_distractors(TASKS[name], tuple(DISTRACTORS)), Wording({}, phrasing))
-    assert len(set(said)) == len(said) == len(TASKS[name].commands) + 3 * len(DISTRACTORS)
-
-
 @BOTH
 def test_phrasings_share_no_text_and_no_phrase(name: str) -> None:
     graph, wordings = home_graph(name), [Wording({}, phrasing) for phrasing in range(len(PHRASINGS))]
@@ -286,12 +213,8 @@ def test_phrasings_share_no_text_and_no_phrase(name: str) -> None:
 
 NOUNS = [
     (HEAT, {"pancake": "cheese"}),
-    (HEAT, {"pancake": "hamburger"}),
-    (HEAT, {"pancake": "apple pie"}),
-    (HEAT, {"pancake": "pizza"}),
     (HEAT, {"pancake": "dishes", "microwave": "dishwasher"}),
     (HEAT, {"pancake": "clothes", "microwave": "washing machine"}),
-    (HEAT, {"pancake": "lasagna", "microwave": "oven"}),
     (WATCH, {"chips": "popcorn", "milk": "lemonade"}),
     (WATCH, {"chips": "a", "milk": "b", "coffee table": "c", "TV": "d", "sofa": "e"}),
 ]
@@ -341,13 +264,3 @@ def test_no_text_of_an_id_is_a_text_of_another() -> None:
     assert {len(texts) for texts in shown.values()} == {18, 67}
     for one, other in permutations(shown, 2):
         assert shown[one].isdisjoint(shown[other]), (one, other)
-
-
-@pytest.mark.parametrize("env_id", HOMES)
-def test_texts_fit_the_space_and_phrases_the_action_space(env_id: str) -> None:
-    for phrasing in range(len(PHRASINGS)):
-        env = gym.make(env_id, phrasing=phrasing, describe="full", distractors=3)
-        env.reset(seed=phrasing)
-        for phrase in env.unwrapped.command_set:
-            assert env.action_space.decode(env.action_space.encode(phrase)) == phrase
-        assert all(text in env.observation_space for text in shown_by(env_id))

@@ -14,7 +14,7 @@ from lang_envs import LangEnvsError
 from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.env import VirtualHomeEnv
 from lang_envs.envs.virtualhome.rules import IN_HAND, HomeState, Verb
-from lang_envs.envs.virtualhome.tasks import DISTRACTORS, TASKS
+from lang_envs.envs.virtualhome.tasks import TASKS
 from lang_envs.envs.virtualhome.wording import PHRASINGS, Wording
 
 HEAT, WATCH = "food-preparation", "entertainment"
@@ -121,21 +121,6 @@ def test_orders_differ_between_episodes_and_are_kept_in_one() -> None:
 
 
 @EACH_KIT
-def test_an_episode_keeps_its_draw(name: str, arguments: dict[str, Any]) -> None:
-    env = VirtualHomeEnv(name, **arguments)
-    for seed in range(5):
-        env.reset(seed=seed)
-        kept, rng = fixed(env), np.random.default_rng(seed)
-        for _ in range(49):
-            _, _, terminated, _, info = env.step_text(env.command_set[rng.integers(len(env.command_set))])
-            assert fixed(env) == kept
-            assert env.admissible_actions() == env.admissible_actions() == info["admissible_actions"]
-            assert set(info["admissible_actions"]) <= set(env.command_set)
-            if terminated:
-                break
-
-
-@EACH_KIT
 def test_a_state_in_mid_episode_holds_the_draw(name: str, arguments: dict[str, Any]) -> None:
     env, other = (VirtualHomeEnv(name, **arguments) for _ in range(2))
     for seed in range(10):
@@ -150,23 +135,6 @@ def test_a_state_in_mid_episode_holds_the_draw(name: str, arguments: dict[str, A
         assert same(other.get_state(), env.get_state())
 
 
-@pytest.mark.parametrize("n", [1, 2])
-def test_a_state_before_the_first_reset_with_distractors_to_draw(n: int) -> None:
-    fresh, other = (VirtualHomeEnv(HEAT, distractors=n) for _ in range(2))
-    other.reset(seed=0)
-    other.set_state(fresh.get_state())
-    assert same(other.get_state(), fresh.get_state())
-
-
-@pytest.mark.parametrize("key", [key for key in KITS if "distractor" not in key and key != "everything"])
-def test_a_state_before_the_first_reset(key: str) -> None:
-    name, arguments = KITS[key]
-    fresh, other = (VirtualHomeEnv(name, **arguments) for _ in range(2))
-    other.reset(seed=0)
-    other.set_state(fresh.get_state())
-    assert fixed(other) == fixed(fresh)
-
-
 @pytest.mark.parametrize(
     "arguments",
     [{}, {"nouns": {"pancake": "pizza"}}, {"phrasing": 2}, {"distractors": ["candle", "spoon"]}, {"describe": "full"}],
@@ -178,14 +146,6 @@ def test_where_nothing_is_open_nothing_is_drawn(arguments: dict[str, Any]) -> No
     before, start = env.np_random.bit_generator.state, fixed(env)
     env.reset()
     assert (env.np_random.bit_generator.state, fixed(env)) == (before, start)
-
-
-def test_many_draws_do_not_change_an_episode() -> None:
-    """More draws than an environment keeps in memory."""
-    env = VirtualHomeEnv(HEAT, nouns={"pancake": [f"dish {n}" for n in range(200)]})
-    texts = [[env.reset(seed=seed)[0] for seed in range(200)] for _ in range(2)]
-    assert texts[0] == texts[1]
-    assert len(set(texts[0])) > 100
 
 
 @pytest.mark.parametrize(
@@ -211,22 +171,6 @@ def test_a_state_fits_only_where_the_same_is_left_open(arguments: dict[str, Any]
 
 
 # ---------------------------------------------------------------------- nouns and phrasings
-
-
-@BOTH
-def test_nouns_are_in_every_text_and_phrase(name: str) -> None:
-    env = VirtualHomeEnv(name, nouns=NOUNS[name])
-    for seed in range(10):
-        env.reset(seed=seed)
-        chosen = dict(env.wording.nouns)
-        assert list(chosen) == list(NOUNS[name])
-        unspoken = {noun for names in NOUNS[name].values() if isinstance(names, list) for noun in names}
-        unspoken = (unspoken | set(chosen)) - set(chosen.values())
-        steps = random_walk(env, 49, seed)
-        for _, text, *_, listed, _ in steps:
-            for said in (text, *listed, *env.command_set):
-                assert not any(f"the {noun}" in said for noun in unspoken)
-        assert all(any(f"the {noun}" in said for said in env.command_set) for noun in chosen.values())
 
 
 @BOTH
@@ -280,13 +224,6 @@ def test_distractors_are_walked_to_grabbed_and_put_back(name: str) -> None:
     assert env.home_state == start
 
 
-def test_a_distractor_in_hand_leads_back_as_well() -> None:
-    env = VirtualHomeEnv(HEAT, distractors=["spoon"])
-    env.reset()
-    assert all(say(env, "walk to the spoon", "grab the spoon", "walk to the bathroom", "walk to the spoon"))
-    assert env.home_state.room == "kitchen"
-
-
 TWO_IN_HAND = ("walk to the candle", "grab the candle", "walk to the teapot", "grab the teapot")
 
 
@@ -304,15 +241,6 @@ def test_two_hands_full_of_distractors_refuse(name: str, commands: tuple[str, st
     assert all(say(env, *TWO_IN_HAND))
     assert say(env, *commands) == [True, False]
     assert all(say(env, f"put back the {freed}", *commands))
-
-
-def test_two_hands_full_of_distractors_refuse_the_tv_and_a_third_thing() -> None:
-    env = VirtualHomeEnv(WATCH, distractors=["candle", "teapot", "spoon"])
-    env.reset()
-    assert all(say(env, *TWO_IN_HAND))
-    assert say(env, "walk to the spoon", "grab the spoon") == [True, False]
-    assert say(env, "walk to the living room", "walk to the TV", "turn on the TV") == [True, True, False]
-    assert say(env, "walk to the sofa", "sit on the sofa") == [True, True]  # needs no hand
 
 
 def without_distractors(state: HomeState, graph: HomeGraph) -> HomeState:
@@ -352,36 +280,6 @@ def test_with_distractors_the_goal_stays_as_near_and_never_gets_lost(name: str, 
     plain, graph = home_graph(name), home_graph(name, *lying)
     assert graph.distance()[0] == plain.distance()[0]
     assert np.isfinite(graph.distance()).all()
-
-
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize(("name", "lying"), BESIDES)
-def test_oracle_solves_from_random_states(name: str, lying: tuple[str, ...]) -> None:
-    env, graph = VirtualHomeEnv(name, distractors=lying, max_steps=10_000), home_graph(name, *lying)
-    distance = dict(zip(graph.states, graph.distance(), strict=True))
-    rng, n_in_hand = np.random.default_rng(0), []
-    for _ in range(200):
-        env.reset()
-        for text in TWO_IN_HAND[: 2 * rng.integers(len(lying) + 1)]:
-            env.step_text(text)
-        for _ in range(rng.integers(30)):
-            before = env.get_state()
-            if env.step_text(env.command_set[rng.integers(len(env.command_set))])[2]:
-                env.set_state(before)  # not into the goal
-        n_in_hand.append(sum(item.place == IN_HAND for item in env.home_state.items[-len(lying) :]))
-        expected = distance[env.home_state]
-        assert solve(env) == expected
-    assert n_in_hand.count(len(lying)) > 20
-
-
-@BOTH
-def test_hands_that_hold_a_distractor_are_not_called_empty(name: str) -> None:
-    env = VirtualHomeEnv(name, distractors=["candle"])
-    env.reset()
-    assert all(say(env, "walk to the candle"))
-    text, *_ = env.step_text("grab the candle")
-    assert "You hold the candle." in text
-    assert "Your hands are empty." not in text
 
 
 @BOTH
@@ -441,15 +339,6 @@ def test_every_combination_is_solved_by_the_oracle(name: str) -> None:
             assert solve(env) == home_graph(name).distance()[0], (arguments, seed)
 
 
-@pytest.mark.matrix_after(1)
-@BOTH
-def test_three_distractors_are_solved_by_the_oracle(name: str) -> None:
-    env = VirtualHomeEnv(name, distractors=3)
-    env.reset(seed=0)
-    assert len(env.home_task.distractors) == 3
-    assert solve(env) == home_graph(name).distance()[0]
-
-
 # ---------------------------------------------------------------------- arguments
 
 
@@ -461,21 +350,10 @@ def test_three_distractors_are_solved_by_the_oracle(name: str) -> None:
             r"Expected task to be one of \['food-preparation', 'entertainment'\]; got 'laundry'. Fix: ",
         ),
         ({"describe": "brief"}, r"Expected describe to be one of \['published', 'full'\]; got 'brief'"),
-        ({"describe": None}, r"Expected describe to be one of .*; got None"),
         ({"phrasing": len(PHRASINGS)}, r"Expected phrasing to be one of \[0, 1, 2, 'any'\]; got 3"),
-        ({"phrasing": -1}, "Expected phrasing to be one of .*; got -1"),
-        ({"phrasing": True}, "Expected phrasing to be one of .*; got True"),
-        ({"phrasing": 1.0}, "Expected phrasing to be one of .*; got 1.0"),
-        ({"max_steps": "50"}, "Expected max_steps to be an integer of at least 1; got '50'"),
-        ({"max_steps": True}, "Expected max_steps to be an integer of at least 1; got True"),
         ({"nouns": {"pancake": 3}}, r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got 3"),
-        ({"nouns": {"pancake": "\u0436" * 17}}, "of 1 to 32 bytes of UTF-8"),
         ({"nouns": {"pancake": "\ud800"}}, "printable"),
-        ({"distractors": 2.0}, "Expected 0 to 3 different distractors; got 2.0"),
-        ({"distractors": None}, "Expected 0 to 3 different distractors; got None"),
-        ({"phrasing": "all"}, "Expected phrasing to be one of .*; got 'all'"),
         ({"max_steps": 0}, "Expected max_steps to be an integer of at least 1; got 0"),
-        ({"max_steps": -5}, "Expected max_steps to be an integer of at least 1; got -5"),
         (
             {"nouns": {"milk": "juice"}},
             r"Expected every role in nouns to be one of \['pancake', 'microwave'\]; got 'milk'",
@@ -485,54 +363,20 @@ def test_three_distractors_are_solved_by_the_oracle(name: str) -> None:
             r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got \[\]",
         ),
         (
-            {"nouns": {"pancake": " "}},
-            r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got ' '",
-        ),
-        (
-            {"nouns": {"pancake": ["pizza", 3]}},
-            r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got .*3",
-        ),
-        (
             {"nouns": {"pancake": "cheese "}},
             r"Expected nouns\['pancake'\] to be .* without spaces around; got 'cheese '",
         ),
         ({"nouns": {"pancake": "pan\ncake"}}, r"Expected nouns\['pancake'\] to be .* printable, .*; got 'pan\\ncake'"),
         ({"nouns": {"pancake": "x" * 33}}, r"Expected nouns\['pancake'\] to be .* 1 to 32 .*; got 'x{33}'"),
-        ({"nouns": {"pancake": ["pizza", "pizza"]}}, r"Expected every noun to mean one thing.*\['pizza'\]"),
         ({"nouns": {"pancake": "microwave"}}, r"Expected every noun to mean one thing.*\['microwave'\]"),
-        ({"nouns": {"pancake": "x", "microwave": ["y", "x"]}}, r"Expected every noun to mean one thing.*\['x'\]"),
         ({"nouns": {"pancake": "living room"}}, r"Expected every noun to mean one thing.*\['living room'\]"),
         ({"nouns": {"microwave": "candle"}}, r"Expected every noun to mean one thing.*\['candle'\].* Fix: choose"),
         ({"distractors": 4}, "Expected 0 to 3 different distractors; got 4"),
-        ({"distractors": -1}, "Expected 0 to 3 different distractors; got -1"),
-        ({"distractors": True}, "Expected 0 to 3 different distractors; got True"),
         ({"distractors": ["candle", "candle"]}, r"Expected 0 to 3 different distractors; got \['candle', 'candle'\]"),
-        ({"distractors": list(DISTRACTORS)[:4]}, "Expected 0 to 3 different distractors; got .*'spoon'"),
         ({"distractors": ["sofa"]}, r"Expected every distractor to be one of \['candle', .*\]; got 'sofa'"),
-        ({"distractors": "sofa"}, "Expected every distractor to be one of .*; got 'sofa'"),
-        ({"render_mode": "hologram"}, "Expected render_mode to be None or one of .*; got 'hologram'"),
-        ({"max_action_length": 1}, "Expected max_length to be an integer of at least 2"),
     ],
     ids=str,
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VirtualHomeEnv(**arguments)
-
-
-@pytest.mark.parametrize(
-    "nouns",
-    [{"chips": "milk", "milk": "chips"}, {"TV": "TV"}, {"chips": ("crisps",)}, {"sofa": "{couch}"}],
-    ids=str,
-)
-def test_unusual_nouns(nouns: dict[str, Any]) -> None:
-    env = VirtualHomeEnv(WATCH, nouns=nouns, describe="full")
-    env.reset()
-    assert len(set(env.command_set)) == 17
-    assert solve(env) == 11
-
-
-def test_one_distractor_may_be_given_by_its_name() -> None:
-    env = VirtualHomeEnv(HEAT, distractors="candle")
-    env.reset()
-    assert env.home_task.distractors == ("candle",)
