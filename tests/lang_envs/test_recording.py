@@ -1,17 +1,13 @@
-"""Episodes as GIFs and as videos, and the agents that play them."""
+"""Episodes as GIFs, and the agents that play them."""
 
 from __future__ import annotations
 
-import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import imageio_ffmpeg
 import numpy as np
 import pytest
-from gymnasium.wrappers import RecordVideo
 from PIL import Image
 from walk import FAMILY_IDS
 
@@ -21,38 +17,6 @@ from lang_envs.recording import encode_gif, record_episode, record_gif
 from lang_envs.wrappers import TextAction
 
 FULL = "ThirdParty/FullDoors-v0"
-
-
-# ---------------------------------------------------------------------- RecordVideo
-
-
-def decode_video(path: Path) -> np.ndarray:
-    """Frames, shape (n, height, width, 3)."""
-    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", path, "-fps_mode", "passthrough", "-pix_fmt", "rgb24"]
-    done = subprocess.run([*command, "-f", "rawvideo", "-"], capture_output=True, check=True)
-    width, height = map(int, re.search(rb", (\d+)x(\d+)", done.stderr).groups())
-    return np.frombuffer(done.stdout, dtype=np.uint8).reshape(-1, height, width, 3)
-
-
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("env_id", FAMILY_IDS)
-def test_gymnasium_records_a_video(env_id: str, tmp_path: Path) -> None:
-    folder, drawn = tmp_path / "videos", []
-    env = TextAction(RecordVideo(gym.make(env_id, render_mode="rgb_array"), str(folder)))
-    env.reset(seed=0)
-    drawn.append(env.unwrapped.render())
-    over = False
-    while not over:
-        _, _, terminated, truncated, _ = env.step(env.unwrapped.oracle_action())
-        drawn.append(env.unwrapped.render())
-        over = terminated or truncated
-    env.close()
-    (video,) = folder.glob("*.mp4")
-    shown = decode_video(video)
-    assert shown.shape == np.shape(drawn)
-    assert len(drawn) >= 2
-    differences = np.abs(shown.astype(int) - np.array(drawn)).mean(axis=(1, 2, 3))
-    assert differences.max() < 8  # lossy, but the same pictures
 
 
 # ---------------------------------------------------------------------- GIFs

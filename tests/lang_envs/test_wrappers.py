@@ -6,7 +6,6 @@ import json
 import re
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -255,18 +254,3 @@ def test_sb3_check_env(env_id: str) -> None:
     from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
     sb3_check_env(ByteObservation(gym.make(env_id)))
-
-
-def test_stock_ppo_learns(tmp_path: Path) -> None:
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.logger import configure
-
-    env = ByteObservation(gym.make(KITCHEN, max_action_length=40), max_bytes=512)
-    model = PPO("MlpPolicy", env, n_steps=32, batch_size=32, n_epochs=1, seed=0, device="cpu")
-    model.set_logger(configure(str(tmp_path), []))
-    before = model.policy.state_dict()["value_net.weight"].clone()
-    model.learn(64)
-    assert model.num_timesteps == 64
-    assert not before.equal(model.policy.state_dict()["value_net.weight"])
-    action, _ = model.predict(env.reset(seed=0)[0])
-    assert action in env.action_space

@@ -97,8 +97,6 @@ class Visit:
         self.page.on("console", lambda message: self.console.append(f"{message.type}: {message.text}"))
         self.page.on("dialog", self._dismiss)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self._cdp = self.context.new_cdp_session(self.page)
-        self._cdp.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     def _dismiss(self, dialog: Any) -> None:
         self.dialogs.append(dialog.message)
@@ -145,20 +143,6 @@ class Visit:
             if self.errors or time.monotonic() > end:
                 pytest.fail(f"the page did not come to {what or condition}; {self.said()}")
             self.page.wait_for_timeout(20)
-
-    def metrics(self) -> dict[str, float]:
-        """Return Chromium's performance metrics by name; times in CPU seconds of the main thread."""
-        found = self._cdp.send("Performance.getMetrics")["metrics"]
-        return {one["name"]: one["value"] for one in found}
-
-    def cpu_ms(self) -> float:
-        """Return the CPU milliseconds of the main thread since the page was opened; independent of other processes."""
-        return 1000 * self.metrics()["TaskDuration"]
-
-    def heap_mb(self) -> float:
-        """Return the megabytes of live JavaScript objects."""
-        self._cdp.send("HeapProfiler.collectGarbage")
-        return self.metrics()["JSHeapUsedSize"] / 1e6
 
     def n_elements(self) -> int:
         """Return the number of elements of the document."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lang_envs.datasets import store
-from lang_envs.datasets.manifest import Manifest, Recipe, RowChoice, manifest
+from lang_envs.datasets.manifest import Manifest, Recipe, manifest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,6 @@ __all__ = [
     "install_flights",
     "install_tumours",
     "passengers",
-    "passengers_manifest",
     "throats",
     "throats_manifest",
     "tumour_arrays",
@@ -115,15 +114,6 @@ def passengers(n: int = 60) -> bytes:
         for column in manifest("spaceship-titanic").columns
     }
     return pd.DataFrame({**columns, "Transported": [row % 3 == 0 for row in range(n)]}).to_csv(index=False).encode()
-
-
-def passengers_manifest(csv: bytes, n: int = 60) -> Manifest:
-    """The manifest of spaceship-titanic, if this were its file."""
-    real = manifest("spaceship-titanic")
-    recipes = {name: recipe._replace(digest="") for name, recipe in real.recipes.items()}
-    return real._replace(
-        sha256=sha256(csv).hexdigest()[:16], shape=(n, 14), arrays=(n, 12), rows=RowChoice(first=n), recipes=recipes
-    )
 
 
 # ---------------------------------------------------------------------- airlines: 2,000 rows of fewer

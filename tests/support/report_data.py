@@ -1,4 +1,4 @@
-"""Results files for the tests of reports: small and complete, large, of code, of a training, and hostile."""
+"""Results files for the tests of reports: small and complete, of code, of a training, and hostile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.runner.credit import CREDITS, GAE_LAMBDA, GAMMA, credit_of_episo
 from benchmarks.runner.plan import Job
 from lang_envs.wrappers import TextAction
 
-__all__ = ["AGENTS", "END", "HOME", "KITCHEN", "PAYLOADS", "code", "hostile", "large", "small", "training", "write"]
+__all__ = ["AGENTS", "END", "HOME", "KITCHEN", "PAYLOADS", "code", "hostile", "small", "training", "write"]
 
 Record = dict[str, Any]
 KITCHEN, HOME, CODE = "Overcooked-TomatoSalad-v0", "VirtualHome-Entertainment-v0", "DataSciCoding-balance-scale-v0"
@@ -197,52 +197,7 @@ def training(folder: Path, *, checkpoints: Sequence[int] = (0, 256, 512), n_epis
     return write(folder / "episodes.jsonl", header, episodes)
 
 
-# ---------------------------------------------------------------------- many episodes
-
-
-def large(path: Path, *, n_episodes: int = 1000, n_steps: int = 30, n_tokens: int = 20, seed: int = 0) -> Path:
-    """Write episodes of random words as actions; observations and lists are those of two real tasks.
-
-    Random tokens and numbers are the worst case for compression.
-    """
-    pools = {env_id: [step for one in range(8) for step in walk(env_id, one)] for env_id in (KITCHEN, HOME)}
-    rng = np.random.default_rng(seed)
-    words = [f" {''.join(rng.choice(list('abcdefghijklmnop'), size=4))}" for _ in range(2000)]
-    agent, half = "fast talker", -(-n_episodes // 2)
-
-    def episodes() -> Iterator[Record]:
-        for number in range(n_episodes):
-            env_id = (KITCHEN, HOME)[number // half]
-            pool, job = pools[env_id], Job(env_id, 0, number % half)
-            seen = [pool[place] for place in rng.integers(len(pool), size=n_steps)]
-            chosen = rng.integers(len(words), size=(n_steps, n_tokens - 1)).tolist()
-            numbers = rng.normal(size=(2, n_steps, n_tokens))
-            log_probs, values = (-np.abs(numbers[0])).tolist(), numbers[1].tolist()
-            rewards = np.round(rng.normal(size=n_steps), 3).tolist()
-            yield episode_of(
-                job,
-                agent,
-                [
-                    {
-                        "observation": seen[step]["observation"],
-                        "admissible_actions": seen[step]["admissible_actions"],
-                        "action": "".join(tokens := [words[place] for place in chosen[step]]),
-                        "invalid": False,
-                        "reward": rewards[step],
-                        "success": step == n_steps - 1 and number % 3 == 0,
-                        "moves": 1,
-                        "terminated": step == n_steps - 1,
-                        "truncated": False,
-                        "note": "",
-                        "tokens": [*tokens, END],
-                        "log_probs": log_probs[step],
-                        "values": values[step],
-                    }
-                    for step in range(n_steps)
-                ],
-            )
-
-    return write(path, header_of(agent, (KITCHEN, HOME), half, [0]), episodes())
+# ---------------------------------------------------------------------- episodes of code
 
 
 def code(path: Path, *, n_episodes: int = 1000, n_steps: int = 10, n_tokens: int = 150, seed: int = 0) -> Path:

@@ -38,7 +38,7 @@ from lang_envs.cli.app import app
 from lang_envs.datasets import errors, fetching, store
 from lang_envs.datasets.manifest import Manifest, Service, manifest
 
-pd = pytest.importorskip("pandas", reason="the extra data is not installed")
+pytest.importorskip("pandas", reason="the extra data is not installed")
 MISSING = [name for name in ("requests", "arff", "pyarrow") if importlib.util.find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} of the extra data are not installed")
 
@@ -374,9 +374,6 @@ def test_kaggle_keeps_a_competition(
     assert contents(data) == {}
 
 
-# ---------------------------------------------------------------------- several at once
-
-
 # ---------------------------------------------------------------------- disks
 
 
@@ -417,9 +414,6 @@ def test_a_folder_that_cannot_be_made(
     assert f"Expected to write to {folder}; got '" in told
     assert "and nothing was kept. Fix: make room or choose another folder" in told
     assert openml.requests == []
-
-
-# ---------------------------------------------------------------------- side effects
 
 
 # ---------------------------------------------------------------------- whether to try at all

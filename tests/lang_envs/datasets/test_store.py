@@ -31,7 +31,7 @@ from lang_envs.datasets.errors import (
 )
 from lang_envs.datasets.manifest import manifest
 
-pd = pytest.importorskip("pandas", reason="the extra data is not installed")
+pytest.importorskip("pandas", reason="the extra data is not installed")
 pytest.importorskip("pyarrow", reason="the extra data is not installed")
 
 TUMOURS = manifest("breast-w")

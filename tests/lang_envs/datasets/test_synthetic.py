@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lang_envs.datasets import DATASETS, Dataset, load
-from lang_envs.datasets.manifest import MANIFEST_NAMES, Column, Manifest, manifest
+from lang_envs.datasets.manifest import MANIFEST_NAMES, manifest
 from lang_envs.datasets.synthetic import stand_in
 from lang_envs.envs.datascicoding.describe import max_length, observation
 
@@ -24,18 +24,6 @@ DIGESTS = {
     "spaceship-titanic": ((2000, 12), "2f3ea2d0bee0a3f0"),
 }
 MANIFESTS = {name: manifest(name) for name in MANIFEST_NAMES}
-
-
-def odd(*columns: Column, n: int = 30, classes: int = 2) -> Manifest:
-    """A manifest of a table that does not exist."""
-    columns = (Column("to be predicted", levels=classes), *columns)
-    return MANIFESTS["airlines"]._replace(
-        name="odd",
-        target="to be predicted",
-        columns=columns,
-        classes=tuple(map(str, range(classes))),
-        arrays=(n, len(columns) - 1),
-    )
 
 
 def header(text: str) -> str:
@@ -72,26 +60,6 @@ def test_columns_are_of_the_kinds_of_the_manifest(name: str) -> None:
         assert bool((values == np.round(values)).all()) == bool(column.levels or column.whole)
         few = high - low < 10 and (column.levels or column.whole)
         assert not few or len(np.unique(values)) == high - low + 1
-
-
-@pytest.mark.parametrize("classes", [2, 3, 7])
-def test_any_columns_and_classes(classes: int) -> None:
-    columns = (
-        Column("constant", low=4, high=4, whole=True),
-        Column("one level", levels=1),
-        Column("below zero", low=-3, high=-1, whole=True),
-        Column("narrow", low=0.125, high=0.126),
-        Column("names", levels=10**6),
-        Column("plain"),
-    )
-    dataset = stand_in(odd(*columns, n=31, classes=classes))
-    assert dataset.x.shape == (31, 6)
-    assert np.ptp(np.bincount(dataset.y)) <= 1
-    assert dataset.x.min(axis=0)[[0, 1]].tolist() == dataset.x.max(axis=0)[[0, 1]].tolist() == [4, 0]
-    assert set(dataset.x[:, 2]) == {-3, -2, -1}
-    assert 0.125 <= dataset.x[:, 3].min() <= dataset.x[:, 3].max() <= 0.126
-    assert dataset.x[:, 4].max() <= 30
-    assert 0 <= dataset.x[:, 5].min() < dataset.x[:, 5].max() <= 1
 
 
 @pytest.mark.parametrize("name", MANIFEST_NAMES)

@@ -410,16 +410,10 @@ def test_what_is_fine_is_passed_over_in_silence(columns: dict[str, Any], caplog:
     [
         (table(y=[1] * 40), "at least two classes in 'y'; got only '1' in 40 complete rows. Fix: choose another"),
         (table(c=[None] * 40, d=[np.nan] * 40), "a value in every column; got none in 'c', 'd', so that no row"),
-        (table(a=[1.0] * 7 + [np.nan] * 33), r"at least 8 rows without missing values; got 7 of 40 \(most .* 'a'\)"),
         (table(n=0), "at least 8 rows without missing values; got 0 of 0. Fix: fill in"),
         (table(y=[0] * 37 + [1] * 3), "at least 4 complete rows of every class in 'y', so .*; got 3 of '1'. Fix: drop"),
-        (table(y=[f"id {at // 2}" for at in range(40)]), "got 2 of 'id 0', 2 of 'id 1', .*2 of 'id 4', .... Fix"),
         (table(y=[f"id {at}" for at in range(40)]), "at most 30 distinct values, .* got 40 .*, 'id 0' to 'id 39'. Fix"),
         (table(y=["a" * 500] * 38 + ["b"] * 2), "got 2 of 'b'"),
-        (
-            table(y=[0.5, 1.0] * 20),
-            "whole ones .* got 2 distinct ones, 0.5 to 1. Fix: make fewer classes of them, with",
-        ),
         (table(n=124, y=[*range(MAX_CLASSES + 1)] * 4), "at most 30 distinct .* got 31 distinct ones, 0 to 30. Fix"),
         (table(y=[Decimal("0.5"), Decimal(1)] * 20), "got 2 distinct ones, 0.5 to 1"),
         (table(a=[0.0, np.inf] * 20), "finite numbers in column 'a'; got inf. Fix: replace"),

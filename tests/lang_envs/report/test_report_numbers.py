@@ -101,9 +101,6 @@ def test_the_page_computes_the_advantages_of_the_library(visit: Open, small: tup
                 assert got == pytest.approx(row, rel=1e-12, abs=1e-12), name
 
 
-# ---------------------------------------------------------------------- tokens
-
-
 # ---------------------------------------------------------------------- scores, curves, counts
 
 

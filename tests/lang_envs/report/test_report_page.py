@@ -52,9 +52,6 @@ def links_of(report: Report) -> Iterator[str]:
         yield link("compare", a=episode["agent"], b=other, t=episode["task"], s=episode["seed"], n=episode["episode"])
 
 
-# ---------------------------------------------------------------------- the overview
-
-
 # ---------------------------------------------------------------------- one file
 
 

@@ -28,16 +28,13 @@ def runs_code(env_id: str) -> bool:
     return env_id.startswith("DataSciCoding")
 
 
-def played(
-    env_id: str, n_steps: int, seed: int = 3, *, draws: bool = True
-) -> tuple[dict[str, Any], list[NDArray[np.uint8]]]:
-    """Play at random; return the record of the episode, as read from a file, and the drawings if it draws."""
+def played(env_id: str, n_steps: int, seed: int = 3) -> tuple[dict[str, Any], list[NDArray[np.uint8]]]:
+    """Play at random; return the record of the episode, as read from a file, and the drawings."""
     rng = np.random.default_rng(seed)
-    steps, frames = [], []
+    steps = []
     with TextAction(gym.make(env_id, render_mode="rgb_array", disable_env_checker=True)) as env:
         observation, info = env.reset(seed=seed)
-        if draws:
-            frames.append(np.array(env.render()))
+        frames = [np.array(env.render())]
         for _ in range(n_steps):
             listed = info["admissible_actions"] or ["a sentence", "another one"]
             action = "sing a song" if len(steps) == 2 else listed[rng.integers(len(listed))]
@@ -45,8 +42,7 @@ def played(
             observation, reward, terminated, truncated, info = env.step(action)
             ends = {"terminated": terminated, "truncated": truncated}
             steps.append({"observation": str(shown), "action": action, "reward": float(reward), **ends})
-            if draws:
-                frames.append(np.array(env.render()))
+            frames.append(np.array(env.render()))
             if terminated or truncated:
                 steps[-1]["final_observation"] = str(observation)
                 break

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 import report_data
-from typer.testing import CliRunner
 
 from benchmarks.runner.plan import Plan
 from benchmarks.runner.session import measure
-from lang_envs.cli.app import app
 from lang_envs.report import ReportError, check, read_results
 from lang_envs.report.results import steps_file
 from lang_envs.report.schemas import KINDS, WrongValueError, checker_of, load_schema
@@ -268,21 +266,6 @@ def test_rejects_an_episode_that_disagrees_with_its_steps(
     assert json.loads(message[1]) == pytest.approx(value)
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"format": 2}, "format"),
-        ({"agent": {}}, "agent.name"),
-        ({"envs": [{"id": 1, "discount": 1}]}, r"envs\[0\].id"),
-        ({"content": "times"}, "content"),
-    ],
-)
-def test_wrong_headers_are_refused(files: tuple[Path, Path], fields: Record, field: str) -> None:
-    edit(files[0], 1, **fields)
-    with pytest.raises(ReportError, match=f"Expected .* in {field} of line 1 of .*valued.jsonl; got"):
-        read_results(files[0])
-
-
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none.jsonl", tmp_path):
         with pytest.raises(ReportError, match="Expected a file that can be read; got"):
@@ -319,19 +302,3 @@ def test_the_checker_agrees_with_jsonschema(kind: str, measured: Path) -> None:
         assert validator.is_valid(one) == verdicts[-1], one
     assert verdicts[0]
     assert verdicts.count(False) > len(verdicts) / 3
-
-
-# ---------------------------------------------------------------------- the command
-
-
-def test_the_command_has_a_line_for_each_file(files: tuple[Path, Path], measured: Path) -> None:
-    edit(files[0], 2, steps="3")
-    n_steps = len(records(files[1])) - 1
-    done = CliRunner().invoke(app, ["check-results", str(measured), str(files[0]), str(files[1])])
-    assert done.exit_code == 1
-    assert done.stdout.splitlines() == [
-        f"{measured}: ok: 12 episodes, {n_steps} steps",
-        f"{files[1]}: ok: 12 episodes, {n_steps} steps",
-    ]
-    assert done.stderr == f'lang-envs: Expected an integer in steps of line 2 of {files[0]}; got "3".\n'
-    assert CliRunner().invoke(app, ["check-results", str(measured)]).exit_code == 0

@@ -1,12 +1,9 @@
-"""Ways through a page: keys, links, comparisons, find, print; and damage and private texts in the files."""
+"""Ways through a page: keys, links, comparisons; and damage and private texts in the files."""
 
 from __future__ import annotations
 
 import copy
-import json
 import platform
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +12,11 @@ import pytest
 import report_data
 from browsing import Visit
 from report_data import KITCHEN, episode_of, header_of
-from report_pages import READY, Open, episode_link, go, link, report_of, settled
+from report_pages import READY, Open, episode_link, go, report_of, settled
 
 from benchmarks.runner.plan import Job
 from lang_envs.report import Metric, Report, ReportError, Score, read_run, write_report
 from lang_envs.report.pictures import frames_of
-from poad_sb3.runs.reporting import report_of_runs
-from poad_sb3.runs.run_folder import RunConfig
 
 Record = dict[str, Any]
 
@@ -287,48 +282,3 @@ def test_a_tokenizer_of_a_file_is_not_loaded_for_pictures(tmp_path: Path, monkey
     header = {**episode["header"], "env_settings": {**episode["header"]["env_settings"], "tokenizer": "/etc"}}
     assert "OSError" in frames_of(header, episode)  # type: ignore[operator]
     assert asked == ["byte"]
-
-
-# ---------------------------------------------------------------------- runs
-
-
-def _run(folder: Path, seed: int, values: Sequence[float] | None, **fields: Any) -> Path:
-    config = RunConfig(
-        **{
-            "algorithm": "POAD", "preset": None, "seed": seed, "env_id": KITCHEN, "env_kwargs": {}, "n_envs": 1,
-            "n_parts": 1, "given": {}, "arguments": {"gamma": 0.9}, "model": {"name": "m"}, "dataset": None,
-            "prompt_template": {}, "steps": 100, "save_every": 10, **fields,
-        }
-    )  # fmt: skip
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config.__dict__))
-    if values is not None:
-        rows = [f"{10 * place},{value}" for place, value in enumerate(values)]
-        (folder / "progress.csv").write_text("\n".join(["time/total_timesteps,rollout/ep_rew_mean", *rows, ""]))
-    return folder
-
-
-def test_runs_of_one_seed_stay_apart_and_odd_ones_are_shown(tmp_path: Path, visit: Open) -> None:
-    long = [0.1 * place for place in range(12)]
-    folders = [
-        _run(tmp_path / "first", 0, long),
-        _run(tmp_path / "second", 0, [float("nan"), 1.0, 2.0, float("inf"), 3.0]),
-        _run(tmp_path / "third", 1, long[:5]),
-        _run(tmp_path / "fourth", 2, None),  # without progress.csv
-        _run(tmp_path / "fifth", 3, [], arguments={"gamma": 0.5}),
-    ]
-    shutil.copy(report_data.training(tmp_path / "t", n_episodes=1), folders[0] / "episodes.jsonl")
-    shutil.copy(report_data.training(tmp_path / "u", n_episodes=1), folders[1] / "episodes.jsonl")
-    report = report_of_runs([*folders, folders[0]], "runs")
-    assert len(report.runs) == 5
-    by_label = {curve.label: curve for curve in report.curves if "training" in curve.title}
-    own = [next(label for label in by_label if label.endswith(name)) for name in ("first", "second")]
-    assert by_label[own[0]].values == pytest.approx(long)
-    assert by_label[own[1]].values == pytest.approx([1.0, 2.0, 3.0])
-    keys = [(one["agent"], one["seed"], one["episode"], one["training_steps"]) for one in report.episodes]
-    assert len(set(keys)) == len(keys) == 6
-    seen = visit(write_report(report, tmp_path / "page.html", pictures=0))
-    seen.until(READY)
-    go(seen, link("curves"))
-    go(seen, link("runs"))
-    assert seen.is_quiet, seen.said()

@@ -199,13 +199,6 @@ def test_output_is_kept_up_to_a_bound(sandbox: Sandbox) -> None:
 
 BUSY = {
     "Python loop": "while True:\n    pass",
-    "swallowed exceptions": """
-while True:
-    try:
-        while True:
-            pass
-    except BaseException:
-        pass""",
     "ignored signals": """
 import signal
 for number in range(1, 65):

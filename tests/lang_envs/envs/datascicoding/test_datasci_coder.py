@@ -1,4 +1,4 @@
-"""`RandomCoder`: sound bodies run, spoiled ones do not, and failures are often mended."""
+"""`RandomCoder`: sound bodies run, and spoiled ones do not."""
 
 from __future__ import annotations
 

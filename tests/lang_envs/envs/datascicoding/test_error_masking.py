@@ -24,7 +24,6 @@ KNOWN = (512, 256, 18, 2)
         ),
         ("import xgboost as xgb", "No module named 'xgboost'", None),
         ("y = 1", "name 'model' is not defined", None),
-        ("model = x_train.copy()", "'numpy.ndarray' object has no attribute 'predict_proba'", None),
         (
             "model = LogisticRegression(penalty='l3')",
             "The 'penalty' parameter of LogisticRegression must be a str among {'l2', 'elasticnet', 'l1'} or None. "
@@ -46,7 +45,6 @@ KNOWN = (512, 256, 18, 2)
             "array.reshape(-1, 1) if your data has a single feature or array.reshape(1, -1) if it contains a single "
             "sample.",
         ),
-        ("model.fit(np.log(x_train))", "Input X contains NaN.\nGaussianNB does not accept it.", None),
         (
             "LogisticRegression().fit(x_train, y_train * 0)",
             "This solver needs samples of at least 2 classes in the data, but the data contains only one class: "
@@ -54,8 +52,6 @@ KNOWN = (512, 256, 18, 2)
             "This solver needs samples of at least 2 classes in the data, but the data contains only one class: "
             "np.int64(<value>)",
         ),
-        ("x_train[0] = 'a'", "could not convert string to float: 'a'", None),
-        ("model = X(1e-3, .5, 1_000)", "Got 0.001, then 0.5; at most 1000", None),
         ("model = X(", "'(' was never closed", None),
     ],
 )
@@ -73,30 +69,24 @@ SOURCE = "labels = {0: 'yes', 1: 'no'}\nraise ValueError('ab' + str(-1.5), featu
     ("message", "masked"),
     [
         ("[0 1 1 0 1]", "[<value>]"),
-        ("[[0], [1], [1], [0]]", "[[<value>]]"),
         ("0 1 1", "0 1 1"),
         ("0 is 1 is 1 is 0", "<value>"),
         ("yes no no yes", "<value>"),
         ("'yes', 'no', 'no', 'yes'", "<value>"),
-        ("a b b a", "<value>"),
         ("abba abab baab", "abba abab baab"),
         ("abbabaab", "<text>"),
         (
             "yes one no two yes three yes four no five yes six",
             "<text> one no two <text> three <text> four no five <text> six",
         ),
-        ("x" * 41, "<text>"),
         ("3", "<value>"),
         ("-1.5 and 1.5", "-1.5 and 1.5"),
         ("१२ and ³ or ①", "<value> and <text> or <text>"),
-        ("feature_7 feature_8 x0101", "feature_7 <value> <value>"),
         ("'two words' and 'two other words'", "'two words' and <text>"),
         ("b'yes' or b'\\x00' or r'no'", "<text> or <text> or <text>"),
         ("(256, 18) and (256, 17)", "(256, 18) and (256, <value>)"),
         ("(256, 18) (256,) (18,) (2,)", "<value>"),
-        ("/home/jo/data.csv at <object at 0x7f12>", "<text> at <object at <value>>"),
         ("a\x1b[31mb\x07 \u202ec\u200b \ufeffd", "a<value>"),
-        ("```python\nimport this\n```\n~~~", "<text><text><text> ~"),
         ("", ""),
         ("range [1, inf) range [0, inf) range [0, inf) range [1, inf)", "<value>"),
     ],
@@ -119,13 +109,8 @@ def test_the_result_has_at_most_limit_characters():
     "piece",
     [
         "0",
-        "0 ",
-        "{'",
         "1.",
-        "/a",
         "(",
-        "~",
-        "<value>",
         "\0",
     ],
 )

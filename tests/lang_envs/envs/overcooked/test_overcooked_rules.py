@@ -118,28 +118,6 @@ def test_oracle_plan(name: str) -> None:
         state = graph.after[state, index]
 
 
-@pytest.mark.parametrize(
-    ("name", "macros", "primitives", "return_", "per_macro", "per_primitive"),
-    [(SMALL, 6, 28, 1.110284, 1.061089, 0.920518), (LARGE, 10, 45, 1.338102, 1.240972, 0.947656)],
-)
-def test_oracle_episode(
-    name: str, macros: int, primitives: int, return_: float, per_macro: float, per_primitive: float
-) -> None:
-    env, six = OvercookedEnv(name), half_a_digit(6)
-    env.reset()
-    rewards, clocks, terminated = [], [], False
-    while not terminated:
-        clocks.append(env.elapsed_primitives)
-        _, reward, terminated, truncated, info = env.step_text(env.oracle_action())
-        rewards.append(reward)
-        assert not truncated
-    assert info["success"]
-    assert (len(rewards), env.elapsed_primitives) == (macros, primitives)
-    assert sum(rewards) == pytest.approx(return_, abs=six)
-    assert np.dot(rewards, DISCOUNT ** np.arange(macros)) == pytest.approx(per_macro, abs=six)
-    assert np.dot(rewards, DISCOUNT ** np.array(clocks)) == pytest.approx(per_primitive, abs=six)
-
-
 @pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", TASKS)
 def test_oracle_is_shortest_from_every_state(name: str) -> None:
@@ -258,10 +236,7 @@ def kitchen(
 
 # name: (before, move, after or None for unchanged, event)
 PRIMITIVES: dict[str, tuple[KitchenState, Move, KitchenState | None, Event]] = {
-    "walk": (kitchen(Cell(3, 3)), Move.DOWN, kitchen(Cell(4, 3)), Event.NONE),
-    "stay": (kitchen(Cell(3, 3)), Move.STAY, None, Event.NONE),
     "wall, empty hand": (kitchen(BESIDE_COUNTER), Move.UP, None, Event.NONE),
-    "pick up food": (kitchen(Cell(1, 5)), Move.UP, kitchen(Cell(1, 5), HAND), Event.NONE),
     "pick up with full hand": (kitchen(Cell(1, 5), bowl=HAND), Move.UP, None, Event.NONE),
     "pick up filled bowl": (
         kitchen(BESIDE_COUNTER, IN_BOWL, 3, COUNTER),
@@ -269,8 +244,6 @@ PRIMITIVES: dict[str, tuple[KitchenState, Move, KitchenState | None, Event]] = {
         kitchen(BESIDE_COUNTER, IN_BOWL, 3, HAND),
         Event.NONE,
     ),
-    "first stroke": (kitchen(BEFORE_FIRST, BOARD_1, 0), Move.LEFT, kitchen(BEFORE_FIRST, BOARD_1, 1), Event.NONE),
-    "third stroke": (kitchen(BEFORE_FIRST, BOARD_1, 2), Move.LEFT, kitchen(BEFORE_FIRST, BOARD_1, 3), Event.CHOPPED),
     "third stroke, not in the dish": (
         kitchen(BEFORE_FIRST, onion=Food(BOARD_1, 2)),
         Move.LEFT,
@@ -278,24 +251,16 @@ PRIMITIVES: dict[str, tuple[KitchenState, Move, KitchenState | None, Event]] = {
         Event.NONE,
     ),
     "stroke with full hand": (kitchen(BEFORE_FIRST, BOARD_1, 1, HAND), Move.LEFT, None, Event.NONE),
-    "take chopped": (kitchen(BEFORE_FIRST, BOARD_1, 3), Move.LEFT, kitchen(BEFORE_FIRST, HAND, 3), Event.NONE),
     "take bowl from board": (
         kitchen(BEFORE_FIRST, bowl=BOARD_1),
         Move.LEFT,
         kitchen(BEFORE_FIRST, bowl=HAND),
         Event.NONE,
     ),
-    "empty board, empty hand": (kitchen(BEFORE_FIRST), Move.LEFT, None, Event.NONE),
     "put partly chopped on board": (
         kitchen(BEFORE_FIRST, HAND, 1),
         Move.LEFT,
         kitchen(BEFORE_FIRST, BOARD_1, 1),
-        Event.NONE,
-    ),
-    "put filled bowl on board": (
-        kitchen(BEFORE_FIRST, IN_BOWL, 3, HAND),
-        Move.LEFT,
-        kitchen(BEFORE_FIRST, IN_BOWL, 3, BOARD_1),
         Event.NONE,
     ),
     "bowl takes chopped from board": (
@@ -342,7 +307,6 @@ PRIMITIVES: dict[str, tuple[KitchenState, Move, KitchenState | None, Event]] = {
         Event.NONE,
     ),
     "bowl onto unchopped on counter": (kitchen(BESIDE_COUNTER, COUNTER, 1, HAND), Move.UP, None, Event.NONE),
-    "serve nothing": (kitchen(BEFORE_HATCH), Move.LEFT, None, Event.NONE),
     "serve chopped food": (kitchen(BEFORE_HATCH, HAND, 3), Move.LEFT, kitchen(BEFORE_HATCH), Event.MISDELIVERED),
     "serve empty bowl": (kitchen(BEFORE_HATCH, bowl=HAND), Move.LEFT, kitchen(BEFORE_HATCH), Event.MISDELIVERED),
     "serve incomplete dish": (
@@ -356,12 +320,6 @@ PRIMITIVES: dict[str, tuple[KitchenState, Move, KitchenState | None, Event]] = {
         Move.LEFT,
         kitchen(BEFORE_HATCH),
         Event.MISDELIVERED,
-    ),
-    "serve the dish": (
-        kitchen(BEFORE_HATCH, IN_BOWL, 3, HAND, lettuce=Food(IN_BOWL, 3)),
-        Move.LEFT,
-        kitchen(BEFORE_HATCH, IN_BOWL, 3, HATCH, lettuce=Food(IN_BOWL, 3)),
-        Event.DELIVERED,
     ),
 }
 

@@ -304,9 +304,6 @@ def test_lists(name: str, published: Callable[[tuple[int, ...]], list[int]]) -> 
     assert min(map(len, listed.values())) == 3
 
 
-# ---------------------------------------------------------------------- admissible is not executable, facts section 4.1
-
-
 # ---------------------------------------------------------------------- effects of commands
 
 # name: (task, commands from the start, facts of the state afterwards)

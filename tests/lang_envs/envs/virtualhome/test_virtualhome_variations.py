@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import product
 from typing import Any
 
@@ -14,7 +15,7 @@ from lang_envs import LangEnvsError
 from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.env import VirtualHomeEnv
 from lang_envs.envs.virtualhome.rules import IN_HAND, HomeState, Verb
-from lang_envs.envs.virtualhome.tasks import TASKS
+from lang_envs.envs.virtualhome.tasks import DISTRACTORS, TASKS
 from lang_envs.envs.virtualhome.wording import PHRASINGS, Wording
 
 HEAT, WATCH = "food-preparation", "entertainment"
@@ -152,10 +153,8 @@ def test_where_nothing_is_open_nothing_is_drawn(arguments: dict[str, Any]) -> No
     ("arguments", "others"),
     [
         ({"nouns": {"pancake": ["pizza", "cheese"]}}, {"nouns": {"pancake": ["pizza", "soup"]}}),
-        ({"phrasing": "any"}, {"phrasing": 1}),
         ({"distractors": 1}, {"distractors": 2}),
         ({"distractors": 1}, {"distractors": ["candle"]}),
-        ({"describe": "full"}, {}),
         ({"shuffle_actions": True}, {}),
         ({"max_steps": 51}, {}),
     ],
@@ -349,27 +348,15 @@ def test_every_combination_is_solved_by_the_oracle(name: str) -> None:
             {"task": "laundry"},
             r"Expected task to be one of \['food-preparation', 'entertainment'\]; got 'laundry'. Fix: ",
         ),
-        ({"describe": "brief"}, r"Expected describe to be one of \['published', 'full'\]; got 'brief'"),
         ({"phrasing": len(PHRASINGS)}, r"Expected phrasing to be one of \[0, 1, 2, 'any'\]; got 3"),
         ({"nouns": {"pancake": 3}}, r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got 3"),
-        ({"nouns": {"pancake": "\ud800"}}, "printable"),
         ({"max_steps": 0}, "Expected max_steps to be an integer of at least 1; got 0"),
         (
             {"nouns": {"milk": "juice"}},
             r"Expected every role in nouns to be one of \['pancake', 'microwave'\]; got 'milk'",
         ),
-        (
-            {"nouns": {"pancake": []}},
-            r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got \[\]",
-        ),
-        (
-            {"nouns": {"pancake": "cheese "}},
-            r"Expected nouns\['pancake'\] to be .* without spaces around; got 'cheese '",
-        ),
-        ({"nouns": {"pancake": "pan\ncake"}}, r"Expected nouns\['pancake'\] to be .* printable, .*; got 'pan\\ncake'"),
         ({"nouns": {"pancake": "x" * 33}}, r"Expected nouns\['pancake'\] to be .* 1 to 32 .*; got 'x{33}'"),
         ({"nouns": {"pancake": "microwave"}}, r"Expected every noun to mean one thing.*\['microwave'\]"),
-        ({"nouns": {"pancake": "living room"}}, r"Expected every noun to mean one thing.*\['living room'\]"),
         ({"nouns": {"microwave": "candle"}}, r"Expected every noun to mean one thing.*\['candle'\].* Fix: choose"),
         ({"distractors": 4}, "Expected 0 to 3 different distractors; got 4"),
         ({"distractors": ["candle", "candle"]}, r"Expected 0 to 3 different distractors; got \['candle', 'candle'\]"),
@@ -380,3 +367,32 @@ def test_every_combination_is_solved_by_the_oracle(name: str) -> None:
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VirtualHomeEnv(**arguments)
+
+
+def test_what_was_drawn_long_ago_is_forgotten() -> None:
+    env = VirtualHomeEnv(HEAT, nouns={"pancake": [f"thing {number}" for number in range(200)]})
+    texts = {env.reset(seed=seed)[0] for seed in range(300)}
+    assert len(texts) > 100
+    assert len(env._homes) <= 64
+    assert env.reset(seed=0)[0] in texts
+
+
+@pytest.mark.parametrize("names", [("candle", "spoon"), ("teapot", "notebook"), ("umbrella",)], ids=str)
+def test_plans_do_not_depend_on_which_distractors_lie_about(names: tuple[str, ...]) -> None:
+    first = tuple(DISTRACTORS)[: len(names)]
+    here, there = VirtualHomeEnv(WATCH, distractors=names), VirtualHomeEnv(WATCH, distractors=first)
+    other_name = dict(zip(names, first, strict=True))
+    rng = random.Random(0)
+    for _ in range(3):
+        here.reset(seed=0)
+        there.reset(seed=0)
+        for _ in range(40):
+            position = rng.randrange(len(here.command_set))
+            *_, terminated, _, _ = here.step_text(here.command_set[position])
+            there.step_text(there.command_set[position])
+            if terminated:
+                break
+            said = here.oracle_action()
+            for name, other in other_name.items():
+                said = said.replace(name, other)
+            assert said == there.oracle_action()
