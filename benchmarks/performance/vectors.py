@@ -40,7 +40,7 @@ def in_actors(n_actors: int) -> VecEnv:
 
 
 LAYOUTS: dict[str, Callable[[], VecEnv]] = {
-    "in this process": lambda: make_envs(ENV_ID, {}, N_ENVS, 1),
+    "in this process": lambda: make_envs(ENV_ID, {}, N_ENVS),
     "SB3's SubprocVecEnv, 8 processes": lambda: make_vec_env(
         kitchen, N_ENVS, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "spawn"}
     ),

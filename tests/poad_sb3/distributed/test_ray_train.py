@@ -52,7 +52,7 @@ def test_a_run_may_go_on_elsewhere(asked: list[tuple[Any, ...]], tmp_path: Path)
     further = ("train", *run, "--resume", "--steps")
     invoke(*further, str(6 * N))
     invoke(*further, str(8 * N), "--ray", "auto", "--n-actors", "1")
-    assert asked == [(2, 2, None, "local"), (2, 2, None, "local"), (2, 1, None, "auto")]
+    assert asked == [(2, 2, "local"), (2, 2, "local"), (2, 1, "auto")]
     invoke(*further, str(10 * N), "--ray", "off")
     assert len(asked) == 3
     straight = ("--out", str(tmp_path / "straight"))
