@@ -219,6 +219,11 @@ def test_the_target_however_it_is_typed(values: Any) -> None:
     assert arrays(frame(good=values), small(), RANKS)[1].tolist() == [0, 1, 1, 0]
 
 
+def test_case_does_not_move_a_class() -> None:
+    table = frame(good=["benign", "MALIGNANT", "Malignant", "benign"])
+    assert arrays(table, small(classes=("benign", "malignant")), KINDS)[1].tolist() == [0, 1, 1, 0]
+
+
 @pytest.mark.parametrize(
     ("table", "changes", "match"),
     [

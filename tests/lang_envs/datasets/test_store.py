@@ -87,6 +87,16 @@ def test_what_is_installed_is_read(recipe: str, data: Path, tmp_path: Path) -> N
     assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.parquet"]
 
 
+def test_what_the_manifest_knows_counts_as_verified(archive: Path, tmp_path: Path) -> None:
+    source = tmp_path / "tumours-0.parquet"
+    known = TUMOURS._replace(sha256=store.file_digest(source)[:16])
+    known = with_digest(known, "default", receipt_of(archive)["recipes"]["default"]["digest"])
+    receipt = store.install(known, source, store.Origin("a test"))
+    assert receipt.verified
+    assert [receipt.recipes[name].verified for name in ("default", "published")] == [True, False]
+    assert store.verify(known) == receipt
+
+
 def test_a_table_takes_the_place_of_another(archive: Path, data: Path, tmp_path: Path) -> None:
     tumours(1).to_csv(tmp_path / "new.csv", index=False)
     store.install(TUMOURS, tmp_path / "new.csv", store.Origin("by hand"))

@@ -106,6 +106,14 @@ def test_an_incomplete_last_line_is_left_out(files: tuple[Path, Path], ending: b
     assert "; the incomplete last line of valued.jsonl is left out" in check(path)
 
 
+def test_a_last_line_that_only_lacks_its_newline_is_read(files: tuple[Path, Path]) -> None:
+    before = read_results(files[0])
+    for path in files:
+        path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    assert read_results(files[0]) == before
+    assert "left out" not in check(files[0])
+
+
 def test_steps_of_an_unfinished_episode_are_left_out(files: tuple[Path, Path]) -> None:
     path, _ = files
     whole = read_results(path)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from walk import IDS
 
-from lang_envs import ENV_ROWS, oracle
+from lang_envs import ENV_ROWS, EncodingError, oracle
 from lang_envs.envs.datascicoding.evaluation import Status
 from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
 from lang_envs.sandbox.worker import Task
@@ -194,6 +194,16 @@ def test_no_report_breaks_the_prompt(header: dict[str, Any], feedback: str) -> N
         assert env.observation_space.contains(text)
         assert ast.parse(f"{text}pass").body[-1].name == "build_model"
     env.unwrapped.set_state(env.unwrapped.get_state())
+
+
+def test_code_of_the_largest_size() -> None:
+    env = make()
+    code = HONEST + "\n#" + "x" * (8192 - len(HONEST) - 2)
+    assert len(code.encode()) == 8192
+    env.reset(seed=0)
+    assert env.step(code)[-1]["status"] is Status.OK
+    with pytest.raises(EncodingError, match="Expected a text of at most 8192 tokens; got 8193"):
+        env.unwrapped.action_space.encode(code + "x")
 
 
 # ---------------------------------------------------------------------- texts of every kind

@@ -69,6 +69,15 @@ def test_a_half_without_a_class_is_redrawn() -> None:
     assert 0 < redrawn < 20
 
 
+def test_redrawn_halves_are_those_of_no_other_random_state() -> None:
+    dataset = table([0] * 14 + [1] * 3 + [2] * 2)
+    states = [*range(15), *range(1000, 1015), *range(2000, 2015)]
+    drawn = splits(dataset, states)
+    assert len({split.train.tobytes() for split in drawn}) == len(states)
+    last = splits(dataset, [2**32 - 1 - state for state in range(20)])  # redraws begin again at 0
+    assert all(is_complete(dataset, rows) for split in last for rows in split)
+
+
 def test_a_published_half_is_never_redrawn() -> None:
     y = [0] * 14 + [1] * 3 + [2] * 2
     bad = next(i for i in range(20) if not all(is_complete(table(y), rows) for rows in halves(19, i)))
