@@ -194,9 +194,9 @@ class EnvHost:
         operations: list[tuple[int, Operation]] = pickle.loads(packed)
         try:
             if self._steps_elsewhere:
-                for place, one in operations:
-                    if isinstance(one, Step):
-                        self._threads[place].begin(partial(self._envs[place].step, one.action[None]))
+                for place, operation in operations:
+                    if isinstance(operation, Step):
+                        self._threads[place].begin(partial(self._envs[place].step, operation.action[None]))
             answers = [(self._run(place, one), self._state_after(place, one)) for place, one in operations]
         except BaseException:
             for place, _ in operations:  # as after the error of an ordinary vector, none of them is stepping

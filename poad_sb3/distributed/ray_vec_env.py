@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import copy
 import logging
 import pickle
@@ -34,6 +35,7 @@ from poad_sb3.distributed.ray_cluster import (
     room,
 )
 from poad_sb3.errors import WorkerError
+from poad_sb3.vec_env.make_envs import steps_elsewhere
 
 __all__ = ["RayVecEnv", "make_ray_envs"]
 
@@ -84,7 +86,7 @@ def make_ray_envs(
     try:
         if demand is None:
             # Cores that make the steps are taken, not those that wait for them.
-            demand = {"sandbox": 1.0} if _steps_elsewhere(env) else {"CPU": 1.0}
+            demand = {"sandbox": 1.0} if steps_elsewhere(env) else {"CPU": 1.0}
         n_room = room(demand)
         n_actors = max(1, min(n_envs, n_room)) if n_actors is None else n_actors
         if not 1 <= n_actors <= n_envs:
@@ -111,7 +113,8 @@ class RayVecEnv(VecEnv):
     def reset(self) -> VecEnvObs:
         """Reset all environments, after the end of a step that an interrupt has left under way."""
         if self._is_stepping:
-            self.step_wait()
+            with contextlib.suppress(Exception):  # of a step whose result is dropped
+                self.step_wait()
         operations = [
             Reset(self._actors.repeatable(place, seed), options)
             for place, (seed, options) in enumerate(zip(self._seeds, self._options, strict=True))
@@ -123,7 +126,13 @@ class RayVecEnv(VecEnv):
         return _gather([result.observation for result in results])
 
     def step_async(self, actions: NDArray[np.int64]) -> None:
-        """Begin a step of all environments."""
+        """Begin a step of all environments.
+
+        Raises:
+            RuntimeError: If an interrupt has left them stepping.
+        """
+        if self._is_stepping:
+            raise RuntimeError("Expected environments at rest; they are stepping. Fix: step_wait(), or reset().")
         self._actors.begin([Step(np.array(action)) for action in actions])
         self._is_stepping = True
 
@@ -180,7 +189,8 @@ def _gather(observations: Sequence[VecEnvObs]) -> VecEnvObs:
     """Return the observations of all environments, from those of each."""
     first = observations[0]
     if isinstance(first, Mapping):
-        return {key: np.concatenate([one[key] for one in observations]) for key in first}  # type: ignore[call-overload]
+        columns = {key: [observation[key] for observation in observations] for key in first}  # type: ignore[call-overload]
+        return {key: np.concatenate(column) for key, column in columns.items()}
     if isinstance(first, tuple):
         return tuple(np.concatenate(column) for column in zip(*observations, strict=True))
     return np.concatenate(observations)  # type: ignore[arg-type]
@@ -285,8 +295,8 @@ class _Actors:
 
     def finish(self) -> list[Stepped]:
         """Wait for the step of all environments."""
-        found = self._answers(_STEP)
-        return [found[place] for place in sorted(found)]
+        results = self._answers(_STEP)
+        return [results[place] for place in sorted(results)]
 
     def _submit(self, key: str, places: Sequence[int], operations: Sequence[Operation]) -> None:
         if not self._is_open:
@@ -471,15 +481,3 @@ def _maker(
         return partial(env, **env_kwargs)
     known = gym.registry.get(env)
     return partial(gym.make, env if known is None else copy.deepcopy(known), **env_kwargs)
-
-
-def _steps_elsewhere(env: str | Callable[[], gym.Env[Any, Any]]) -> bool:
-    """Return whether the class of an environment declares that other processes make its steps."""
-    made: Any = env
-    if isinstance(env, str):
-        try:
-            made = gym.spec(env).entry_point
-            made = gym.envs.registration.load_env_creator(made) if isinstance(made, str) else made
-        except Exception:  # raised where it is made
-            return False
-    return getattr(made, "steps_elsewhere", False) is True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,12 +25,21 @@ def make_envs(env_id: str, env_kwargs: Mapping[str, Any], n_envs: int) -> VecEnv
         n_envs: Number of environments.
     """
     # An id would get render_mode="rgb_array" from SB3.
-    envs = make_vec_env(partial(gym.make, env_id, **env_kwargs), n_envs)
-    assert isinstance(envs, DummyVecEnv)
-    if n_envs > 1 and envs.has_attr("steps_elsewhere") and all(envs.get_attr("steps_elsewhere")):
-        return ThreadVecEnv([partial(_same, env) for env in envs.envs])
-    return envs
+    kind = ThreadVecEnv if n_envs > 1 and steps_elsewhere(env_id) else DummyVecEnv
+    return make_vec_env(partial(gym.make, env_id, **env_kwargs), n_envs, vec_env_cls=kind)
 
 
-def _same(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    return env
+def steps_elsewhere(env: str | Callable[..., gym.Env[Any, Any]]) -> bool:
+    """Return whether the class of an environment declares that other processes make its steps.
+
+    Args:
+        env: Id of an environment, or its class.
+    """
+    made: Any = env
+    if isinstance(env, str):
+        try:
+            made = gym.spec(env).entry_point
+            made = gym.envs.registration.load_env_creator(made) if isinstance(made, str) else made
+        except Exception:  # raised where it is made
+            return False
+    return getattr(made, "steps_elsewhere", False) is True

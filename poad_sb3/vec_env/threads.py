@@ -38,24 +38,32 @@ class ThreadVecEnv(DummyVecEnv):
         self._threads = [StepThread() for _ in self.envs]
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Make the step of all environments; the first error is raised when none of them is stepping."""
+        """Make the step of all environments; the first error is raised when none of them is stepping.
+
+        Raises:
+            RuntimeError: If an interrupt has left one of them stepping.
+        """
+        if any(thread.is_stepping for thread in self._threads):
+            raise RuntimeError("Expected environments at rest; one is stepping since an interrupt. Fix: reset().")
+        for place, thread in enumerate(self._threads):
+            thread.begin(partial(self._step_one, place))
         try:
-            for thread, env, action in zip(self._threads, self.envs, self.actions, strict=True):
-                thread.begin(partial(env.step, action))
-            results = [thread.wait() for thread in self._threads]
+            for thread in self._threads:
+                thread.wait()
         except Exception:
             self._drop()
             raise
-        for place, (observation, reward, terminated, truncated, info) in enumerate(results):
-            done = bool(terminated or truncated)
-            self.buf_rews[place], self.buf_dones[place] = reward, done
-            self.buf_infos[place] = info
-            info["TimeLimit.truncated"] = truncated and not terminated
-            if done:
-                info["terminal_observation"] = observation
-                observation, self.reset_infos[place] = self.envs[place].reset()
-            self._save_obs(place, observation)
         return self._obs_from_buf(), np.copy(self.buf_rews), np.copy(self.buf_dones), copy.deepcopy(self.buf_infos)
+
+    def _step_one(self, place: int) -> None:
+        """Step one environment, and reset it at the end of its episode, as `DummyVecEnv.step_wait` does."""
+        observation, reward, terminated, truncated, info = self.envs[place].step(self.actions[place])
+        self.buf_rews[place], self.buf_dones[place], self.buf_infos[place] = reward, terminated or truncated, info
+        info["TimeLimit.truncated"] = truncated and not terminated
+        if self.buf_dones[place]:
+            info["terminal_observation"] = observation
+            observation, self.reset_infos[place] = self.envs[place].reset()
+        self._save_obs(place, observation)
 
     def reset(self) -> VecEnvObs:
         """Reset all environments, after the end of steps that an interrupt has left under way."""
@@ -94,8 +102,7 @@ class StepThread:
 
     def begin(self, step: Callable[[], Any]) -> None:
         """Begin a step, and return at once."""
-        if self.is_stepping:
-            raise RuntimeError("Expected an environment at rest; it is stepping. Fix: wait for its step, or reset it.")
+        assert not self.is_stepping, "wait() or drop() comes first"
         self._pending = futures.Future()
         if self._thread is None:
             self._thread = threading.Thread(target=_serve, args=(self._tasks,), daemon=True)

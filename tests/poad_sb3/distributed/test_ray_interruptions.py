@@ -54,6 +54,8 @@ def test_an_interrupted_wait_is_repeated(
         env.step_wait()
     if lost is not None:
         ray.kill(ray.handles[lost])
+    with pytest.raises(RuntimeError, match="they are stepping"):
+        env.step_async(actions)
     for _ in range(3):
         np.testing.assert_equal(env.step_wait()[:3], alone.step(actions)[:3])
         env.step_async(actions)

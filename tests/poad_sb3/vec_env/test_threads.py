@@ -123,7 +123,7 @@ def test_an_interrupt_does_not_wait_for_a_step() -> None:
     env = model.env
     assert env is not None
     assert not at_rest(env), "the step goes on"
-    with pytest.raises(RuntimeError, match="it is stepping"):
+    with pytest.raises(RuntimeError, match="one is stepping since an interrupt"):
         env.step(np.stack([model.policy.action_space.unfinished()] * ENVS))
     threading.Timer(0.2, held.set).start()
     model.learn(ROLLOUT, reset_num_timesteps=False)  # when it has ended
