@@ -186,6 +186,8 @@ def _numbers(texts: Iterable[Any]) -> NDArray[Any]:
 
 
 def _number(text: str) -> float:
+    if "_" in text or not text.isascii():  # Python reads 1_000 and the digits of other scripts; pandas does not
+        raise ValueError(f"Unable to parse string {shown(text)}")
     try:
         return int(text)
     except ValueError:

@@ -163,6 +163,14 @@ def test_arff_types_may_have_weights_and_comments(tmp_path: Path, declared: str)
     assert read_table(path)["a"].tolist() == ["p", "q"]
 
 
+@pytest.mark.parametrize("text", ["1_000", "\u0661\u0662"])
+def test_rejects_arff_numbers_of_python_alone(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.arff"
+    path.write_text(f"@relation r\n@attribute a numeric\n@attribute y {{u,v}}\n@data\n1,u\n{text},v\n", "utf-8")
+    with pytest.raises(TableError, match="Unable to parse string"):
+        read_table(path)
+
+
 def test_arff_of_large_whole_numbers_in_a_later_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("arff")
     monkeypatch.setattr("lang_envs.datasets.files._ARFF_BLOCK", 3)
