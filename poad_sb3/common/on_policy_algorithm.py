@@ -526,10 +526,9 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         else:
             observations = observations[places]
         rngs = copy.deepcopy(self.policy.rngs_of(len(playing)))
-        acted = self.policy.act(observations, rngs=[rngs[place] for place in places])
+        sampled = iter(self.policy.act(observations, rngs=[rngs[place] for place in places]))
         self.policy.rollout_rngs[: len(rngs)] = rngs  # only now: an interrupt leaves no trace of draws
-        chosen = dict(zip(places.tolist(), acted, strict=True))
-        return [chosen[place] if place in chosen else taken[place] for place in range(len(playing))]
+        return [next(sampled) if plays else taken[place] for place, plays in enumerate(playing)]
 
     def _record_too_long(self, share: float) -> None:
         self.logger.record("rollout/too_long_share", share)

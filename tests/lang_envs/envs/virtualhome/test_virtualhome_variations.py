@@ -392,7 +392,7 @@ def test_plans_do_not_depend_on_which_distractors_lie_about(names: tuple[str, ..
             there.step_text(there.command_set[position])
             if terminated:
                 break
-            said = here.oracle_action()
+            action = here.oracle_action()
             for name, other in other_name.items():
-                said = said.replace(name, other)
-            assert said == there.oracle_action()
+                action = action.replace(name, other)
+            assert action == there.oracle_action()
