@@ -191,7 +191,7 @@ def curves_figure(content: Mapping[str, Any]) -> Figure:
         axes.axhline(task["oracle"], color="0.35", linestyle="--", linewidth=1.2, label="oracle")
         axes.axhline(task["random"], color="0.35", linestyle=":", linewidth=1.2, label="random play")
         label = "success" if task["measure"] == "success" else "return, discounted .99 a move"
-        axes.set(title=f"{name}, {len(task['scores'])} seeds", xlabel="environment steps (actions)", ylabel=label)
+        axes.set(title=f"{name}, seeds: {len(task['scores'])}", xlabel="environment steps (actions)", ylabel=label)
     grid.flat[0].legend(loc="lower right")
     return figure
 

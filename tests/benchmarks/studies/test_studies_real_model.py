@@ -55,8 +55,8 @@ def test_the_report_has_a_row_for_each_task_with_runs(tmp_path: Path) -> None:
     ]
     assert report.content["missing"][0] == "tomato-salad: 3 of 5 runs"
     assert [axes.get_title() for axes in report.pictures[""].axes][:2] == [
-        "tomato-salad, 2 seeds",
-        "food-preparation-cloned, 1 seeds",
+        "tomato-salad, seeds: 2",
+        "food-preparation-cloned, seeds: 1",
     ]
 
 
