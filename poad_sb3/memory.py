@@ -17,7 +17,6 @@ import psutil
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModelForCausalLM
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.pytorch_utils import Conv1D
 
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
@@ -47,7 +46,7 @@ _QUANTIZED = {"8bit": 1.0, "4bit": 0.5625}
 """Bytes of a quantised weight: LLM.int8() (arXiv 2208.07339); QLoRA (arXiv 2305.14314), with a float32 scale for each
 block of 64."""
 _ATTENTION = "without_mask"
-AttentionInterface.register(_ATTENTION, sdpa_attention_forward)  # for "sdpa" transformers reads the numbers of a mask
+"""Name of an attention for the meta device; for those of transformers it reads the numbers of a mask."""
 
 
 class ModelSize(NamedTuple):
@@ -342,6 +341,19 @@ def _quantized(quantization: str | Mapping[str, Any]) -> float:
     if isinstance(quantization, Mapping):
         quantization = "4bit" if quantization.get("load_in_4bit") else "8bit"
     return _QUANTIZED[quantization]
+
+
+def _attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Attend by torch's kernel, as transformers calls it; mask and caps of scores are left out."""
+    repeats = query.shape[1] // key.shape[1]
+    if repeats > 1:
+        key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+    return nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(_ATTENTION, _attention)
 
 
 def _saved_for_a_token(base: Any) -> int:
