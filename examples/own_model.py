@@ -7,7 +7,7 @@ With a model of the hub the script is three lines:
     POAD("LLMPolicy", ENV_ID, learning_rate=1e-4,
          policy_kwargs=dict(model="Qwen/Qwen2.5-0.5B-Instruct", dtype="bfloat16", gradient_checkpointing=True))
 
-`poad doctor` prints the arguments for the largest model that fits this machine (docs/guide/models.md).
+`poad doctor MODEL` checks a model and prints the memory for training it (docs/guide/models.md).
 """
 
 import sys

@@ -37,7 +37,7 @@ from benchmarks.runner.files import write_result
 from benchmarks.runner.machine import RESULTS
 from poad_sb3 import POAD
 from poad_sb3.common.hyperparameters import preset_arguments
-from poad_sb3.memory.dry_run import expect
+from poad_sb3.memory import estimate_training
 from poad_sb3.presets import MERGED, PRESETS
 
 ROOT = Path(__file__).parents[2]
@@ -188,14 +188,13 @@ class Trainings:
                 result[dtype] = {"skipped": "there was no training"}
                 continue
             algorithm = self._algorithms[dtype]
-            expected = expect(algorithm, algorithm._last_obs)
-            on_device = expected.needed.total - expected.workload.host_bytes
+            needed = estimate_training(algorithm, algorithm._last_obs)
             peak = self._peaks.get(dtype)
             result[dtype] = {
                 "peak": peak,
-                "forecast": on_device,
-                "forecast_to_peak": None if peak is None else on_device / peak,
-                "parts": expected.needed._asdict(),
+                "forecast": needed.total,
+                "forecast_to_peak": None if peak is None else needed.total / peak,
+                "parts": needed._asdict(),
             }
             if peak is None:
                 result[dtype]["reason"] = "the peak of one training is measured on a GPU only"

@@ -1,10 +1,10 @@
 """Estimates of memory against the bytes that trainings really hold.
 
 Random Llama models in several shapes run one training pass of merged rows on the CPU, in a process each. Beside the
-estimate of `poad_sb3.memory.estimate.activation_bytes` stands the peak: the most bytes that tensors made in the pass
-held at any moment, counted exactly.
+activations of `poad_sb3.memory.estimate` stands the peak: the most bytes that tensors made in the pass held at any
+moment, counted exactly.
 
-The cost of the head is measured likewise, on the pocket model: few rows, whose logits are kept; and many rows, in
+The cost of the head is measured likewise, on the pocket model: few rows, whose logits are kept; and many rows, which go
 through it in slices. Writes memory.json.
 """
 
@@ -26,7 +26,7 @@ from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_result
 from poad_sb3.language_model.gradient_checkpointing import enable_checkpointing
 from poad_sb3.language_model.lora import adapt
-from poad_sb3.memory.estimate import ModelSize, Workload, activation_bytes, logit_bytes
+from poad_sb3.memory import ModelSize, Workload, estimate
 from poad_sb3.settings import ModelSettings
 
 SHAPES = {
@@ -36,7 +36,7 @@ SHAPES = {
 }
 """Width, width of the MLP, heads and key-value heads of a model with 8 layers."""
 ALL_MATRICES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-WORKLOAD = Workload(row_tokens=256)
+WORKLOAD = Workload(pass_tokens=1024)
 WAYS: dict[str, dict[str, Any]] = {
     "LoRA q, v": {},
     "LoRA q, v, bfloat16": {"dtype": "bfloat16"},
@@ -145,9 +145,8 @@ def measure_logits(action_sampling: str, n_rows: int = 512) -> tuple[int, int]:
 
     with LiveBytes() as live:
         loss().backward()
-    workload = Workload(row_tokens=n_rows, action_share=1.0, children=3.0 if action_sampling == "trie" else 0.0)
-    settings = ModelSettings(max_tokens_per_forward=n_rows)
-    return live.peak, logit_bytes(ModelSize.of(lm.base.config), settings, workload)
+    workload = Workload(pass_tokens=n_rows, scored=n_rows, children=3.0 if action_sampling == "trie" else 0.0)
+    return live.peak, estimate(ModelSize.of(lm.base.config), workload=workload).logits
 
 
 # ---------------------------------------------------------------------- the table
@@ -166,14 +165,14 @@ def memory() -> None:
     for shape, (name, changes), checkpointing in itertools.product(SHAPES, WAYS.items(), (False, True)):
         settings = ModelSettings(gradient_checkpointing=checkpointing, **changes)
         case = {"model": shape, "trained": name, "gradient_checkpointing": checkpointing}
-        estimated = activation_bytes(ModelSize.of(config_of(shape), settings), settings, WORKLOAD)
+        estimated = estimate(ModelSize.of(config_of(shape), settings), settings, WORKLOAD).activations
         cases.append(case | _figures(estimated, in_new_process(_one, shape, settings)))
     for sampling, n_rows in itertools.product(("trie", "candidates", "free"), (512, 8192, 32_768)):
         peak, estimated = measure_logits(sampling, n_rows)
         logits[f"{sampling}, {n_rows} rows"] = _figures(estimated, peak)
     show_table(list(cases[0]), (case.values() for case in cases), width=140)
     show_table(("head", "estimate", "peak", "estimate / peak"), ((name, *one.values()) for name, one in logits.items()))
-    write_result("memory", {"tokens": 1024, "row_tokens": WORKLOAD.row_tokens, "cases": cases, "head": logits})
+    write_result("memory", {"tokens": WORKLOAD.pass_tokens, "cases": cases, "head": logits})
 
 
 def _figures(estimated: int, peak: int) -> dict[str, float]:

@@ -3,7 +3,7 @@
 For plumbing, speed and memory; models with random weights learn no task. Qwen2-shaped models, with the pocket
 model's tokenizer and an embedding as large as the real one's, train by POAD on VirtualHome (trie) and on DataSciCoding
 (free code), by the code that trains the pocket model. Shown: environment steps and tokens through the model a second,
-and peak memory beside `poad_sb3.memory.estimate.estimate` (on a CPU that of the whole process so far, interpreter
+and peak memory beside `poad_sb3.memory.estimate` (on a CPU that of the whole process so far, interpreter
 included).
 
     python -m benchmarks measure real-size --device cuda --size 0.5b --size 1.5b --dtype bfloat16 --dtype float32
@@ -33,7 +33,7 @@ from benchmarks.runner.files import write_result
 from benchmarks.runner.options import one_of
 from poad_sb3 import POAD
 from poad_sb3.language_model.loading import DTYPES
-from poad_sb3.memory.estimate import ModelSize, Workload, estimate
+from poad_sb3.memory import ModelSize, Workload, estimate
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.settings import ModelSettings
 

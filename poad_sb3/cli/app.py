@@ -89,13 +89,10 @@ def train(
         int, typer.Option(min=1, help="Processes that share the passes of the model; the result is the same.")
     ] = 1,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Estimate the memory of the training, and write nothing.")
+        bool, typer.Option("--dry-run", help="Check the settings, estimate the memory, and train nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: the figures as JSON.")] = False,
 ) -> None:
     """Train an agent; with --resume, continue exactly where a run stopped."""
-    if as_json and not dry_run:
-        fail("Expected --dry-run beside --json; got a training, which prints no JSON. Fix: leave --json out.")
     is_shown = not dry_run and (n_procs == 1 or os.environ.get("RANK") == "0")
     with ProgressLines() if is_shown else nullcontext(ProgressLines()) as progress:
         is_launcher = n_procs > 1 and not dry_run and not is_rank()
@@ -118,9 +115,11 @@ def train(
             env_settings=env_settings or (),
         )
         if dry_run:
-            from poad_sb3.cli.dry_run import dry_run as show_only
+            if n_procs > 1:
+                fail("Expected --dry-run or --n-procs; got both. Fix: leave out --n-procs, each process needs as much.")
+            from poad_sb3.cli.train import dry_run as show_only
 
-            show_only(console(), request, out, resume=resume, as_json=as_json, n_procs=n_procs)
+            show_only(console(), request, out, resume=resume)
         elif is_launcher:
             from poad_sb3.cli.ranks import launch_ranks
 
@@ -324,15 +323,15 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The facts as JSON.")] = False,
 ) -> None:
-    """Show what this machine or a cluster can do, how well training reproduces a model, or how an agent acts."""
+    """Check a model for training; or show how an agent acts, this machine, or a cluster."""
     require_llm()
-    from poad_sb3.cli.doctor import show_acting, show_cluster, show_diagnosis, show_model
+    from poad_sb3.cli.doctor import show_acting, show_cluster, show_machine, show_model
 
     if cluster is not None:
         if subject is not None:
             fail(f"Expected either --cluster or {subject}; got both. Fix: leave one of the two out.")
         show_cluster(console(), cluster, as_json=as_json)
     elif subject is None:
-        show_diagnosis(console(), as_json=as_json)
+        show_machine(console(), as_json=as_json)
     elif not show_acting(console(), subject, as_json=as_json):
         show_model(console(), subject, as_json=as_json)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
     from poad_sb3.runs.run_folder import RunConfig
 
-REFUSED, STOPPED, DOES_NOT_FIT, INTERRUPTED = 1, 3, 4, 130
-"""Exit codes: refused before a start; stopped by an error; it would not fit; Ctrl-C. (2 is Typer's, for usage.)"""
+REFUSED, STOPPED, INTERRUPTED = 1, 3, 130
+"""Exit codes: refused before a start; stopped by an error; Ctrl-C. (2 is Typer's, for usage.)"""
 BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError, NotImplementedError)
 """Errors of wrong arguments, models and checkpoints. No RuntimeError: Typer ends commands by one."""
 

@@ -1,8 +1,7 @@
-"""The expected memory of a training, in a line and in words."""
+"""Show the memory that a training needs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -10,41 +9,47 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from lang_envs.cli.common import echo
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-from poad_sb3.memory.doctor import MARGIN, usable_memory
-from poad_sb3.memory.dry_run import Expected, expect, remedy
+from poad_sb3.memory import estimate_training
 
-_STEP = 1000
+_UNITS = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0))
+_FIX = (
+    "Fix: --set policy_kwargs.gradient_checkpointing=true or a smaller policy_kwargs.max_tokens_per_forward, which "
+    "learn the same, more slowly; or a smaller model."
+)
 
 
 def size(n_bytes: int) -> str:
     """Format a number of bytes in the unit that suits it."""
-    value, unit = float(n_bytes), "B"
-    for larger in ("kB", "MB", "GB"):
-        if value >= _STEP:
-            value, unit = value / _STEP, larger
-    return f"{value:.1f} {unit}"
+    unit, factor = next((pair for pair in _UNITS if n_bytes >= pair[1]), _UNITS[-1])
+    return f"{n_bytes / factor:.1f} {unit}"
 
 
-def plain(value: Any) -> Any:
-    """Convert nested named tuples to mappings, for JSON."""
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items()}
-    return [plain(item) for item in value] if isinstance(value, (tuple, list)) else value
+def show_memory(console: Console, model: LLMOnPolicyAlgorithm, observation: Any, free: int | None) -> None:
+    """Print the expected memory of a training, and warn where less is free.
+
+    Args:
+        console: Console to print to.
+        model: Algorithm with all its settings.
+        observation: Batch of first observations.
+        free: Free memory of the device before the model was made, in bytes; None if unknown.
+    """
+    try:
+        needed = estimate_training(model, observation)
+    except Exception as error:  # an estimate that cannot be made, for any reason, is no reason not to train
+        line = f"memory: not estimated ({' '.join(str(error).split())})"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        return
+    available = "free memory unknown" if free is None else f"{size(free)} free"
+    parts = ", ".join(f"{name} {size(n_bytes)}" for name, n_bytes in needed._asdict().items() if n_bytes)
+    line = f"memory: {size(needed.total)} needed, {available} on {model.device} ({parts})"
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if free is not None and needed.total > free:
+        warning = f"{size(needed.total)} may be needed, {size(free)} is free on {model.device}. {_FIX}"
+        echo(f"poad: warning: {warning}", err=True)
 
 
-def fix(expected: Expected, usable: int) -> str:
-    """Return the advice for a training that does not fit."""
-    changes = remedy(expected, usable)
-    if changes is None:
-        return "Fix: a smaller model (`poad doctor` lists them), fewer bits, or another device."
-    said = (f"--set policy_kwargs.{name}={str(value).lower()}" for name, value in changes.items())
-    return f"Fix: {' '.join(said)}, which learns the same, more slowly."
-
-
-class MemoryLine(BaseCallback):
-    """Shows the expected memory of the training before it begins, and warns where less is free.
+class MemoryCallback(BaseCallback):
+    """Shows the expected memory of the training before it begins.
 
     Args:
         console: Console to print to.
@@ -58,21 +63,7 @@ class MemoryLine(BaseCallback):
         self._console, self._free = console, free
 
     def _on_training_start(self) -> None:
-        usable = usable_memory(self._free)
-        try:
-            expected = expect(self.model, self.model._last_obs)
-        except Exception as error:  # an estimate that cannot be made, for any reason, is no reason not to train
-            self._say(f"memory: not estimated ({' '.join(str(error).split())})")
-            return
-        there = "free memory unknown" if self._free is None else f"{size(self._free)} free"
-        self._say(f"memory: {size(expected.needed.total)} needed, {there} on {self.model.device} (--dry-run says more)")
-        if usable is not None and expected.needed.total > usable:
-            needed, left = size(expected.needed.total), f"{MARGIN:.0%} of what is free is left alone"
-            there = f"{size(usable)} may be taken on {self.model.device} ({left})"
-            echo(f"poad: warning: {needed} may be needed, {there}. {fix(expected, usable)}", err=True)
+        show_memory(self._console, self.model, self.model._last_obs, self._free)
 
     def _on_step(self) -> bool:
         return True
-
-    def _say(self, line: str) -> None:
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,7 @@ from lang_envs.cli.common import echo
 from lang_envs.errors import LangEnvsError
 from poad_sb3.bc import warm_start
 from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, algorithm, environments, fail, found, require_device
-from poad_sb3.cli.memory import MemoryLine
+from poad_sb3.cli.memory import MemoryCallback, show_memory
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.report import write_run_report
 from poad_sb3.cli.request import Request
@@ -39,7 +39,7 @@ from poad_sb3.common.save_util import read_header
 from poad_sb3.distributed import current_ranks, end_ranks
 from poad_sb3.distributed.launch import LOST_RANK
 from poad_sb3.errors import LostRankError, NoEffectWarning, ObservationError
-from poad_sb3.memory.doctor import free_memory
+from poad_sb3.memory import free_memory
 from poad_sb3.presets import PRESETS
 from poad_sb3.runs import run_folder as runs
 
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-    from poad_sb3.common.policies import LLMPolicy
     from poad_sb3.runs.run_folder import RunConfig, RunFolder
 
 _NO_RAY = "off"
@@ -156,7 +155,7 @@ def _train(
         ray = None if config.ray == _NO_RAY else config.ray
         envs = environments(config.env_id, config.env_kwargs, config.n_envs, ray=ray, n_actors=config.n_actors)
     progress.phase = "loading the model"
-    free = free_memory(str(get_device(device)))  # before there is a model, since the estimate counts it
+    free = free_memory(get_device(device))  # before there is a model, since the estimate counts it
     if existing is not None and ranks.on_rank_zero("checkpoint", folder.latest.exists):
         model = _load(folder, config, envs, device, request.moved())
     else:
@@ -168,7 +167,7 @@ def _train(
     if ranks.is_first:
         assert not isinstance(envs, str)
         config = _completed(config, existing, model, envs)
-        callbacks = [MemoryLine(console, free), *_callbacks(folder, config, envs, wandb_project)]
+        callbacks = [MemoryCallback(console, free), *_callbacks(folder, config, envs, wandb_project)]
         try:
             folder.write_config(config)
             model.set_logger(runs.run_logger(folder, model.num_timesteps))
@@ -190,13 +189,28 @@ def _train(
         echo("poad: warning: the training is complete; only its report could not be written.", err=True)
 
 
-def make_algorithm(
-    config: RunConfig,
-    envs: VecEnv | str,
-    device: str,
-    given: Iterable[str],
-    policy: str | type[LLMPolicy] = "LLMPolicy",
-) -> LLMOnPolicyAlgorithm:
+def dry_run(console: Console, request: Request, out: Path | None, *, resume: bool) -> None:
+    """Check the settings of a training and show the memory that it needs; train and write nothing.
+
+    Args:
+        console: Console to print to.
+        request: Options of the command.
+        out: Folder of the run.
+        resume: Whether the folder may hold the run already.
+    """
+    resolved = resolve(request, out, resume=resume)
+    config, device = resolved.config, resolved.device
+    with closing(environments(config.env_id, config.env_kwargs, config.n_envs)) as envs:
+        free = free_memory(get_device(device))  # before there is a model, since the estimate counts it
+        model = make_algorithm(config, envs, device, request.arguments)
+        assert model.env is not None
+        try:
+            show_memory(console, model, model.env.reset(), free)
+        except Exception as error:  # an environment may raise anything
+            fail(f"{config.env_id} cannot be reset: {error}")
+
+
+def make_algorithm(config: RunConfig, envs: VecEnv | str, device: str, given: Iterable[str]) -> LLMOnPolicyAlgorithm:
     """Make the algorithm of a new run, or fail with one line.
 
     Args:
@@ -204,13 +218,12 @@ def make_algorithm(
         envs: Environments of the run.
         device: Device of the model.
         given: Names of arguments that must have an effect.
-        policy: Policy of the algorithm.
     """
     arguments = {**config.given, "device": device}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoEffectWarning)  # an error here
-            model = algorithm(config.algorithm)(policy, envs, seed=config.seed, **arguments, _model_preset=False)
+            model = algorithm(config.algorithm)("LLMPolicy", envs, seed=config.seed, **arguments, _model_preset=False)
         require_effects(model, given)
     except LostRankError:
         raise

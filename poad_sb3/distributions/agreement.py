@@ -38,6 +38,7 @@ __all__ = [
     "ROUNDED_TOLERANCE",
     "Agreement",
     "ModelReport",
+    "examine",
     "examine_model",
     "log_prob_error",
     "measure_agreement",
@@ -202,7 +203,20 @@ def examine_model(model: str | ModelFactory) -> ModelReport:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # its figures are in the report
-        lm = LanguageModel(model, check=Check.WARN)
+        return examine(LanguageModel(model, check=Check.WARN))
+
+
+def examine(lm: LanguageModel) -> ModelReport:
+    """Measure a loaded model.
+
+    Args:
+        lm: Language model with an adapter.
+
+    Raises:
+        ModelError: If the model cannot be run.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # its figures are in the report
         found = _settled(lm)
     export, problem = None, ""
     try:

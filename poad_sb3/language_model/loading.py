@@ -43,8 +43,8 @@ _QUANTIZATIONS: Mapping[str, Mapping[str, Any]] = {
 
 _FIXES = {
     "trust_remote_code": "load it in a function, model=make, where trust_remote_code says that its code may run",
-    "attn_implementation": "leave attn_implementation out; `poad doctor` says what works here",
-    "flash": "leave attn_implementation out; `poad doctor` says what works here",
+    "attn_implementation": "leave attn_implementation out",
+    "flash": "leave attn_implementation out",
 }
 """Fixes, by a word in the error message of transformers."""
 _FIX_FILES = (

@@ -13,12 +13,10 @@ import torch
 import transformers
 from toy import make_agent, randomise, save_small_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
-from typer.testing import CliRunner
 
 from benchmarks.performance.architectures import ARCHITECTURES, build, measure_here
 from benchmarks.runner.machine import RESULTS
 from poad_sb3 import POAD, ModelError
-from poad_sb3.cli.app import app
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, examine_model, measure_agreement
 from poad_sb3.errors import ExportError
 from poad_sb3.export.export import export_policy
@@ -175,21 +173,6 @@ def test_a_long_branch_shows_distances_beside_rounding(tmp_path: Path) -> None:
 def test_a_few_words_are_enough(tmp_path: Path) -> None:
     folder = save_small_model(tmp_path / "small", words=("<unk>", "red", "wait", "<end>"))
     assert examine_model(folder).verdict == "agrees"
-
-
-def test_the_doctor_prints_the_figures(tiny: Callable[[str], str]) -> None:
-    shown = CliRunner().invoke(app, ("doctor", tiny("doge"), "--json"))
-    assert shown.exit_code == 0, shown.output
-    figures = json.loads(shown.output)
-    assert figures["architecture"] == "doge"
-    assert max(figures["ratio"], figures["log_prob"], figures["export"]) < RATIO_TOLERANCE
-    shown = CliRunner().invoke(app, ("doctor", tiny("doge")))
-    assert [line.split("  ")[0] for line in shown.output.splitlines()] == [
-        "architecture", "ratio error", "log-prob error", "merged export error", "passes", "verdict",
-    ]  # fmt: skip
-    assert "one by one" in shown.output
-    shown = CliRunner().invoke(app, ("doctor", "/no/such/folder"))
-    assert (shown.exit_code, "Expected a folder" in shown.output) == (1, True)
 
 
 # ------------------------------------------------------------------ the table

@@ -17,8 +17,6 @@ from poad_sb3.export.export import export_policy
 from poad_sb3.language_model import loading
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelSource
-from poad_sb3.memory.outline import OutlineModel
-from poad_sb3.settings import ModelSettings
 
 ENV_ID = "KeyToken-v0"
 
@@ -47,8 +45,6 @@ def test_a_model_of_a_file_trains_and_is_exported(tmp_path: Path) -> None:
         export_policy(model, tmp_path / "adapter")
     export_policy(model, tmp_path / "merged", merge=True)
     assert LanguageModel(str(tmp_path / "merged")).fingerprint != again.policy.lm.fingerprint
-    outline = OutlineModel(ModelSettings(model=str(path)), "cpu")
-    assert outline.prompter.template == model.policy.lm.prompter.template
 
 
 @pytest.mark.parametrize(
@@ -65,9 +61,8 @@ def test_an_unusable_file_is_refused(tmp_path: Path, damage: Callable[[Path], An
     path = tmp_path / "tiny.gguf"
     write_gguf(path)
     damage(path)
-    for read in (LanguageModel, lambda model: OutlineModel(ModelSettings(model=model), "cpu")):
-        with pytest.raises(ModelError, match=message):
-            read(str(path))
+    with pytest.raises(ModelError, match=message):
+        LanguageModel(str(path))
 
 
 @pytest.mark.parametrize("given", [{"revision": "main"}, {"quantization": "4bit"}])

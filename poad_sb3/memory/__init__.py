@@ -1,1 +1,0 @@
-"""The memory that a training needs, estimated before it starts."""

@@ -1,0 +1,194 @@
+"""`poad doctor`, `poad train --dry-run`, and the memory that a training shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from poad_runs import ENV_ID, SMALL, Run
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer
+
+from poad_sb3.cli import doctor, train
+from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.pocket import POCKET_FOLDER
+
+DRY = ("train", ENV_ID, "--dry-run", *SMALL)
+GB = 10**9
+
+
+# ---------------------------------------------------------------------- a model
+
+
+def test_a_healthy_model(run: Run) -> None:
+    facts = json.loads(run("doctor", "pocket", "--json"))
+    assert (facts["architecture"], facts["verdict"], facts["passes"]) == ("llama", "agrees", "trees, cache")
+    assert max(facts[name] for name in ("ratio", "log_prob", "export")) < 1e-4
+    assert (facts["adapter"], facts["prompt"], facts["end_token"]) == (["q_proj", "v_proj"], "completion", "</s>")
+    assert (facts["parameters"], facts["max_length"]) == (913_280, 1024)
+    assert facts["memory"] > facts["memory_bfloat16_checkpointing"] > 4 * 913_280
+    lines = dict(re.split(" +", line, maxsplit=1) for line in run("doctor", "pocket").splitlines())
+    assert lines.keys() == facts.keys() - {"export_problem"}
+    assert (lines["adapter"], lines["parameters"]) == ("q_proj, v_proj", "913,280")
+    assert lines["memory"].endswith(" MB")
+
+
+def test_memory_that_cannot_be_estimated_is_unknown(run: Run) -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    tokenizer = AutoTokenizer.from_pretrained(POCKET_FOLDER)
+    config = CONFIG_MAPPING["mixtral"](vocab_size=len(tokenizer), num_key_value_heads=2, num_local_experts=2, **sizes)
+    AutoModelForCausalLM.from_config(config).save_pretrained("experts")
+    tokenizer.save_pretrained("experts")
+    assert re.search(r"^memory +unknown$", run("doctor", "experts"), re.MULTILINE)
+
+
+def edit(folder: Path, name: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a JSON file of a model."""
+    content = json.loads((folder / name).read_text())
+    change(content)
+    (folder / name).write_text(json.dumps(content))
+
+
+def without_end(folder: Path) -> None:
+    edit(folder, "tokenizer_config.json", lambda settings: settings.pop("eos_token"))
+    (folder / "special_tokens_map.json").unlink(missing_ok=True)
+
+
+def without_tokenizer(folder: Path) -> None:
+    for path in folder.glob("*token*"):
+        path.unlink()
+
+
+def with_adapter(folder: Path) -> None:
+    LanguageModel(str(folder)).network.save_pretrained(folder)
+
+
+UNREADABLE = r"Expected model='pocket', .*, which could not be loaded .*Fix: "
+BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "missing": (shutil.rmtree, r"Expected a folder with a Hugging Face model; there is no \S*/broken\. Fix: "),
+    "no config": (lambda folder: (folder / "config.json").unlink(), UNREADABLE),
+    "unknown architecture": (
+        lambda folder: edit(folder, "config.json", lambda config: config.update(model_type="nothing")),
+        r"Expected model='pocket', a folder .*`?nothing`?.*Fix: ",
+    ),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").unlink(),
+        UNREADABLE,
+    ),
+    "cut weights": (
+        lambda folder: (folder / "model.safetensors").write_bytes(b"cut off"),
+        UNREADABLE,
+    ),
+    "weights of another shape": (
+        lambda folder: edit(folder, "config.json", lambda config: config.update(hidden_size=64)),
+        r"Expected .*Fix: ",
+    ),
+    "missing layers": (
+        lambda folder: edit(folder, "config.json", lambda config: config.update(num_hidden_layers=6)),
+        r"Expected all weights of LlamaForCausalLM .* are missing, .*Fix: complete the folder\.",
+    ),
+    "no tokenizer": (without_tokenizer, r"Expected .*Fix: "),
+    "no end token": (without_end, r"Expected a tokenizer with an end-of-sequence token; .*Fix: set eos_token"),
+    "an adapter": (with_adapter, r"Expected a whole model; .*broken' has an adapter .*Fix: merge it into its base"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_models_are_refused_in_one_line(run: Run, name: str) -> None:
+    shutil.copytree(POCKET_FOLDER, "broken")
+    damage, message = BROKEN[name]
+    damage(Path("broken"))
+    assert re.match(rf"poad: {message}", run("doctor", "./broken", code=1))
+
+
+# ---------------------------------------------------------------------- a machine
+
+
+def test_this_machine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = json.loads(run("doctor", "--json"))
+    assert (facts["torch"].partition("+")[0], facts["device"]) == (torch.__version__.partition("+")[0], "cpu")
+    monkeypatch.setattr(doctor, "free_memory", lambda device: None)
+    monkeypatch.setattr(doctor, "cpu_emulates_bfloat16", lambda: True)
+    shown = run("doctor")
+    assert re.search(r"^free +unknown$", shown, re.MULTILINE)
+    assert re.search(r"^bfloat16 +emulated, slowly$", shown, re.MULTILINE)
+
+
+# ---------------------------------------------------------------------- the memory of a training
+
+
+def with_free(patch: pytest.MonkeyPatch, free: int | None) -> None:
+    patch.setattr(train, "free_memory", lambda device: free)
+
+
+def test_a_dry_run_shows_the_memory_and_writes_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(monkeypatch, 8 * GB)
+    shown = run(*DRY)
+    needed = r"memory: \d+\.\d MB needed, 8\.0 GB free on cpu \(weights 3\.7 MB, trained 262\.1 kB, .*\)\n"
+    assert re.fullmatch(needed, shown)
+    with_free(monkeypatch, GB // 100)
+    shown = run(*DRY)
+    warning = r"poad: warning: \d+\.\d MB may be needed, 10\.0 MB is free on cpu\. Fix: --set policy_kwargs"
+    assert re.search(warning, shown)
+    fixed = run(*DRY, "--set", "policy_kwargs.max_tokens_per_forward=100")
+    assert "warning" not in fixed, "the fix is one"
+    with_free(monkeypatch, None)
+    assert "needed, free memory unknown on cpu" in run(*DRY)
+    assert list(Path.cwd().iterdir()) == []
+
+
+REFUSED = [
+    (("train", "--dry-run"), "Expected an environment, such as"),
+    (("train", "Overcooked-TomatSalad-v0", "--dry-run"), "cannot be made: .*TomatoSalad"),
+    ((*DRY, "--set", "gama=1"), "Did you mean gamma"),
+    ((*DRY, "--set", "device=cpux"), "Expected a device that torch can use here; got 'cpux'"),
+    ((*DRY, "--set", "top_k=5"), "top_k has none: action_sampling is 'trie'"),
+    ((*DRY, "--set", "policy_kwargs.model=/no/where"), "there is no /no/where"),
+    ((*DRY, "--warm-start", "nowhere.zip"), "There is no checkpoint"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "match"), REFUSED, ids=lambda value: str(value)[-40:])
+def test_a_dry_run_refuses_what_a_training_refuses(run: Run, arguments: tuple[str, ...], match: str) -> None:
+    assert re.search(match, run(*arguments, code=1))
+    assert re.search(match, run(*(one for one in arguments if one != "--dry-run"), code=1))
+
+
+def test_a_dry_run_of_an_environment_that_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Any, *, seed: int | None = None, options: Any = None) -> None:
+        raise ConnectionError("the simulator is gone")
+
+    monkeypatch.setattr(gym.make(ENV_ID).unwrapped.__class__, "reset", broken)
+    assert f"{ENV_ID} cannot be reset: the simulator is gone" in run(*DRY, code=1)
+
+
+def test_a_training_shows_its_memory_in_a_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(monkeypatch, 8 * GB)
+    line = run(*DRY)
+    shown = run("train", ENV_ID, *SMALL, "--steps", "16", "--out", "run")
+    assert line in shown
+    assert "warning" not in shown
+    with_free(monkeypatch, GB // 100)
+    shown = run("train", "--resume", "--out", "run", "--steps", "32")
+    assert "MB may be needed, 10.0 MB is free on cpu" in shown
+    assert "32 steps" in shown, "it is tried all the same"
+    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+    assert "may be needed" in run("train", "--resume", "--out", "run", "--dry-run")
+    assert "holds a run already" in run("train", ENV_ID, "--out", "run", "--dry-run", code=1)
+    assert before == {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
+
+
+def test_a_training_whose_memory_is_unknown_goes_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any) -> None:
+        raise KeyError("hidden_size\nand more")
+
+    monkeypatch.setattr("poad_sb3.cli.memory.estimate_training", unknown)
+    shown = run("train", ENV_ID, *SMALL, "--steps", "16", "--out", "run")
+    assert "memory: not estimated (" in shown
+    assert "16 steps" in shown
