@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lang_envs.text import nearest
 from poad_sb3.errors import NoEffectWarning, PresetError
 from poad_sb3.presets import ALGORITHMS, MERGED, PRESETS, Preset
-from poad_sb3.settings import ModelSettings, PPOSettings, SamplingSettings
+from poad_sb3.settings import ModelSettings, PPOSettings, unknown_setting
 from poad_sb3.settings.fields import Rate, linear_start
-from poad_sb3.settings.ppo import Ratio
 from poad_sb3.settings.sampling import AUTO, ActionSampling
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
 Algorithm = TypeVar("Algorithm", bound="LLMOnPolicyAlgorithm")
+Initializer = TypeVar("Initializer", bound=Callable[..., None])
 
 MOVABLE = ("model", "revision")
 """Policy arguments for the location of the base model; its fingerprint is checked wherever that is."""
@@ -47,6 +49,73 @@ _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 
 
 # ---------------------------------------------------------------------- arguments
+
+
+def class_defaults(kind: type[LLMOnPolicyAlgorithm]) -> dict[str, Any]:
+    """Return the defaults of a class where they differ from those of the constructor, its bases' first."""
+    return {name: value for base in reversed(kind.__mro__) for name, value in vars(base).get("defaults", {}).items()}
+
+
+def signature_with_defaults(kind: type[LLMOnPolicyAlgorithm], init: Callable[..., None]) -> inspect.Signature:
+    """Return the signature of a constructor with the defaults of a class.
+
+    Raises:
+        TypeError: If the class has a default for an argument that does not exist.
+    """
+    signature, defaults = inspect.signature(init), class_defaults(kind)
+    for name in defaults:
+        if name not in signature.parameters:
+            raise unknown_setting(name, signature.parameters, f" in the defaults of {kind.__name__}")
+    _, *parameters = signature.parameters.values()
+    return signature.replace(
+        parameters=[one.replace(default=defaults.get(one.name, one.default)) for one in parameters]
+    )
+
+
+def complete_arguments(init: Initializer) -> Initializer:
+    """Decorate the constructor of `LLMOnPolicyAlgorithm`, so that it knows which arguments the user gave.
+
+    The others have the defaults of the class or of the preset of the model. Given ones that have no effect, or that
+    seldom suit the model, give a warning.
+    """
+    signature = inspect.signature(init)
+
+    @wraps(init)
+    def wrapper(self: LLMOnPolicyAlgorithm, *args: Any, **kwargs: Any) -> None:
+        from stable_baselines3.common.vec_env import VecEnv
+
+        from poad_sb3.distributed.ranks import current_ranks
+        from poad_sb3.vec_env.make_envs import make_envs
+
+        kind = type(self)
+        for name in kwargs:
+            if name not in signature.parameters:
+                raise unknown_setting(name, signature.parameters, f" of {kind.__name__}")
+        given = dict(signature.bind(self, *args, **kwargs).arguments)
+        del given["self"]
+        explicit, env, preset, self._chosen_defaults = tuple(given), given["env"], None, ""
+        if given.get("_model_preset", True) and env is not None:
+            preset, self._chosen_defaults = model_preset(kind, env, given)
+        if preset is not None:
+            n_envs = None if isinstance(env, str) else env.num_envs if isinstance(env, VecEnv) else 1
+            given, n_envs = with_model_preset(kind, preset, n_envs, given)
+            if isinstance(env, str) and current_ranks().is_first:
+                given["env"] = make_envs(env, {}, n_envs)
+        init(self, **{name: _plain(value) for name, value in {**class_defaults(kind), **given}.items()})
+        if given.get("_init_setup_model", True):
+            self._warn_without_effect(explicit)
+            warn_of_large_rate(self)
+            warn_of_temperature(self)
+            warn_of_bfloat16(self)
+
+    return cast(Initializer, wrapper)
+
+
+def _plain(value: object) -> object:
+    """Return a value as a checkpoint brings it back: enumerations as words, tuples as lists."""
+    if isinstance(value, StrEnum):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def known_arguments(kind: type[Any]) -> dict[str, Any]:
@@ -124,35 +193,6 @@ def check_arguments(
                 raise PresetError(f"Expected {owner} of {kind.__name__}; got {name!r}. {nearest(name, all_names)}")
     made = kind("LLMPolicy", None, _init_setup_model=False, **arguments)
     require_effects(made, arguments if given is None else given)
-
-
-def check_combination(sampling: SamplingSettings, kl_coef: float, ratio: Ratio, trunk: str) -> None:
-    """Refuse settings that exclude each other.
-
-    Args:
-        sampling: Settings of sampling.
-        kl_coef: Weight of the divergence from the base model.
-        ratio: Unit of the ratio.
-        trunk: Setting `critic_trunk` of the policy.
-
-    Raises:
-        ValueError: If settings exclude each other.
-    """
-    if sampling.paper_mode and ratio != Ratio.TOKEN:
-        raise ValueError(
-            f"Expected ratio='token' with paper_mode, which is about tokens; got ratio={str(ratio)!r}. "
-            "Fix: leave paper_mode out, or credit_level='token'."
-        )
-    if kl_coef and trunk != "frozen":
-        raise ValueError(
-            "Expected kl_coef with critic_trunk='frozen', whose features also give the base model's distribution; got "
-            f"{kl_coef}. Fix: leave one of them out."
-        )
-    if kl_coef and sampling.action_sampling == ActionSampling.CANDIDATES and not sampling.paper_mode:
-        raise ValueError(
-            "Expected kl_coef with action_sampling='trie' or 'free': the base model's distribution over whole "
-            f"candidates is not among the cached features; got {kl_coef}. Fix: leave one of them out."
-        )
 
 
 def warn_without_effect(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:

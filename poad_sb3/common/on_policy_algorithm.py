@@ -7,10 +7,9 @@ import hashlib
 import inspect
 import math
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import gymnasium as gym
 import numpy as np
@@ -26,14 +25,10 @@ from torch.distributed.tensor import DTensor
 from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.hyperparameters import (
-    check_combination,
+    complete_arguments,
     from_preset,
-    model_preset,
-    warn_of_bfloat16,
-    warn_of_large_rate,
-    warn_of_temperature,
+    signature_with_defaults,
     warn_without_effect,
-    with_model_preset,
 )
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.ppo_update import Clips, update
@@ -41,48 +36,16 @@ from poad_sb3.common.save_util import Target, prepare_path
 from poad_sb3.common.schedules import schedule_of, warn_of_zero_rate
 from poad_sb3.common.timing import Stopwatch
 from poad_sb3.credit.estimators import Estimator
-from poad_sb3.distributed.ranks import current_ranks
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.distributions.base import SampledAction
 from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.prompts import Question
-from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings, unknown_setting
-from poad_sb3.settings.arguments import Arguments
+from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings
 from poad_sb3.settings.ppo import Ratio
 from poad_sb3.settings.sampling import AUTO, ActionSampling
-from poad_sb3.vec_env.make_envs import make_envs
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
 
 Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
-
-_SB3 = (
-    "learning_rate",
-    "n_steps",
-    "gamma",
-    "gae_lambda",
-    "ent_coef",
-    "vf_coef",
-    "max_grad_norm",
-    "stats_window_size",
-    "tensorboard_log",
-    "policy_kwargs",
-    "verbose",
-    "seed",
-    "device",
-)
-"""Arguments of SB3's `OnPolicyAlgorithm`."""
-
-_PLUMBING: Mapping[str, Any] = {
-    "stats_window_size": 100,
-    "tensorboard_log": None,
-    "policy_kwargs": None,
-    "verbose": 0,
-    "seed": None,
-    "device": "auto",
-    "_init_setup_model": True,
-    "_model_preset": True,
-}
-"""SB3's own arguments that are not settings of the training."""
 
 _LONG_EPISODE = 10_000
 """Number of steps without the end of an episode until a rollout of whole episodes warns."""
@@ -96,19 +59,6 @@ def _settings() -> dict[str, Any]:
     return {**PPOSettings.defaults(), **CreditSettings.defaults(), **SamplingSettings.defaults()}
 
 
-def _signature(kind: type[LLMOnPolicyAlgorithm]) -> inspect.Signature:
-    """Return the signature of a constructor: SB3's arguments around the fields of the settings."""
-    given = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).get("defaults", {}).items()}
-    defaults = {**_settings(), **given}
-    names = list(PPOSettings.defaults())
-    n_positional = names.index("smdp_discount")  # as long as in SB3's manner; the others by name
-    positional, keyword = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
-    parameters = [inspect.Parameter("policy", positional), inspect.Parameter("env", positional)]
-    for place, (name, default) in enumerate([*defaults.items(), *_PLUMBING.items()]):
-        parameters.append(inspect.Parameter(name, positional if place < n_positional else keyword, default=default))
-    return inspect.Signature(parameters)
-
-
 class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     """PPO on the tokens of a language model's actions, in SB3's manner.
 
@@ -120,8 +70,11 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     Args:
         policy: `"LLMPolicy"` or a subclass of it.
         env: A language environment, the id of one, or a vector of them.
-        **settings: Fields of `PPOSettings` (in their order also positional), of `CreditSettings` and of
-            `SamplingSettings`; their default, range and help are documented there.
+        learning_rate: Rate of the adapter's optimizer. From here to `min_advantage_std`, and from `smdp_discount` to
+            `micro_batches`: see the fields of `PPOSettings`.
+        estimator: Estimator of advantages. From here to `drop_truncated`: see the fields of `CreditSettings`.
+        action_sampling: Method of sampling actions. From here to `generation_requests`: see the fields of
+            `SamplingSettings`.
         stats_window_size: Number of episodes in the logged means.
         tensorboard_log: Folder for TensorBoard.
         policy_kwargs: Fields of `ModelSettings`. Without a `model`, or with `model="auto"`, it is the pocket coder for
@@ -143,72 +96,150 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     policy: LLMPolicy  # type: ignore[assignment]  # SB3 names its own actor-critic class
     rollout_buffer: TokenRolloutBuffer
 
-    action_sampling: str
     defaults: ClassVar[Mapping[str, Any]] = {}
     """Defaults of a method where they differ from those of the settings."""
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"LLMPolicy": LLMPolicy}
-
-    if TYPE_CHECKING:  # the settings are attributes
-
-        def __getattr__(self, name: str) -> Any: ...
+    _chosen_defaults: str
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        known = [*_settings(), *_PLUMBING]
-        for name in vars(cls).get("defaults", {}):
-            if name not in known:
-                raise unknown_setting(name, known, f" in the defaults of {cls.__name__}")
-        cls.__signature__ = _signature(cls)  # type: ignore[attr-defined]  # read by inspect, help() and the checks
+        cls.__signature__ = signature_with_defaults(cls, LLMOnPolicyAlgorithm.__init__)  # type: ignore[attr-defined]
 
+    @complete_arguments
     def __init__(
         self,
         policy: str | type[LLMPolicy],
         env: gym.Env[Any, Any] | VecEnv | str | None,
-        *args: Any,
-        **kwargs: Unpack[Arguments],
+        learning_rate: float | str | Schedule = 2e-3,
+        critic_learning_rate: float | str | Schedule = 1e-3,
+        n_steps: int = 128,
+        batch_size: int = 64,
+        n_epochs: int = 5,
+        n_critic_epochs: int = 5,
+        gamma: float = 0.95,
+        gae_lambda: float = 0.95,
+        gamma_token: float | None = 1.0,
+        gae_lambda_token: float = 1.0,
+        clip_range: float | str | Schedule = 0.2,
+        clip_range_vf: float | str | Schedule | None = 0.2,
+        ent_coef: float = 0.02,
+        vf_coef: float = 0.5,
+        max_grad_norm: float = 0.5,
+        target_kl: float | None = 0.02,
+        normalize_advantage: bool = True,
+        min_advantage_std: float = 0.01,
+        *,
+        smdp_discount: bool = False,
+        normalize_value: bool = False,
+        n_episodes: int | None = None,
+        kl_coef: float = 0.0,
+        critic_first: bool = True,
+        ratio: str | None = None,
+        clip_range_high: float | str | Schedule | None = None,
+        dual_clip: float | None = None,
+        cispo_cap: float | None = None,
+        loss_reduction: str = "mean",
+        micro_batches: int = 4,
+        estimator: str = "gae",
+        credit_level: str = "token",
+        bootstrap: str = "state",
+        baseline: str = "none",
+        leave_one_out: bool = False,
+        advantage_scale: str = "none",
+        omega: float = 1.0,
+        group_size: int = 1,
+        state_key: Callable[[str], Hashable] | None = None,
+        drop_truncated: bool = False,
+        action_sampling: str = AUTO,
+        candidate_normalization: str = "word",
+        paper_mode: bool = False,
+        max_new_tokens: int = 128,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: Sequence[str] = (),
+        generation_endpoint: str | None = None,
+        generation_requests: int = 16,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "auto",
+        _init_setup_model: bool = True,
+        _model_preset: bool = True,
     ) -> None:
-        signature = inspect.signature(type(self))
-        for name in kwargs:
-            if name not in signature.parameters:
-                raise unknown_setting(name, signature.parameters, f" of {type(self).__name__}")
-        bound = signature.bind(policy, env, *args, **kwargs)
-        explicit, remark = tuple(bound.arguments), ""
-        if kwargs.get("_model_preset", True) and env is not None:
-            preset, remark = model_preset(type(self), env, bound.arguments)
-            if preset is not None:
-                n_envs = None if isinstance(env, str) else env.num_envs if isinstance(env, VecEnv) else 1
-                given, n_envs = with_model_preset(type(self), preset, n_envs, bound.arguments)
-                if isinstance(env, str) and current_ranks().is_first:
-                    given["env"] = make_envs(env, {}, n_envs)
-                bound.arguments.update(given)
-        bound.apply_defaults()
-        given = bound.arguments
-        if given["env"] is None and given["_init_setup_model"]:
+        if env is None and _init_setup_model:
             raise UnsupportedEnvError("Expected an environment, or the id of one; got None. Fix: pass gym.make(id).")
-        for name in _settings():
-            value = given[name]
-            # As a checkpoint brings them back: enumerations as words, tuples as lists.
-            value = str(value) if isinstance(value, StrEnum) else value
-            setattr(self, name, list(value) if isinstance(value, tuple) else value)
-        self.stopwatch, self._chosen_defaults = Stopwatch(), remark
+        self.critic_learning_rate = critic_learning_rate
+        self.batch_size = batch_size
+        self.n_epochs = n_epochs
+        self.n_critic_epochs = n_critic_epochs
+        self.gamma_token = gamma_token
+        self.gae_lambda_token = gae_lambda_token
+        self.clip_range = clip_range
+        self.clip_range_vf = clip_range_vf
+        self.target_kl = target_kl
+        self.normalize_advantage = normalize_advantage
+        self.min_advantage_std = min_advantage_std
+        self.smdp_discount = smdp_discount
+        self.normalize_value = normalize_value
+        self.n_episodes = n_episodes
+        self.kl_coef = kl_coef
+        self.critic_first = critic_first
+        self.ratio = ratio
+        self.clip_range_high = clip_range_high
+        self.dual_clip = dual_clip
+        self.cispo_cap = cispo_cap
+        self.loss_reduction = loss_reduction
+        self.micro_batches = micro_batches
+        self.estimator = estimator
+        self.credit_level = credit_level
+        self.bootstrap = bootstrap
+        self.baseline = baseline
+        self.leave_one_out = leave_one_out
+        self.advantage_scale = advantage_scale
+        self.omega = omega
+        self.group_size = group_size
+        self.state_key = state_key
+        self.drop_truncated = drop_truncated
+        self.action_sampling = action_sampling
+        self.candidate_normalization = candidate_normalization
+        self.paper_mode = paper_mode
+        self.max_new_tokens = max_new_tokens
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+        self.stop = list(stop) if isinstance(stop, tuple) else stop  # as a checkpoint brings it back
+        self.generation_endpoint = generation_endpoint
+        self.generation_requests = generation_requests
+        self.stopwatch = Stopwatch()
         self._collecting, self._update_is_due = False, False
         self._warned: set[str] = set()
         self._waiting_saves: list[tuple[Target, Any, Any]] = []
         super().__init__(
-            given["policy"],
-            given["env"],
-            **{name: given[name] for name in _SB3 if name in given},
+            policy,
+            env,
+            learning_rate=learning_rate,
+            n_steps=n_steps,
+            gamma=gamma,
+            gae_lambda=gae_lambda,
+            ent_coef=ent_coef,
+            vf_coef=vf_coef,
+            max_grad_norm=max_grad_norm,
             use_sde=False,
             sde_sample_freq=-1,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
             _init_setup_model=False,
         )
         self._check_settings()
-        if given["_init_setup_model"]:
+        if _init_setup_model:
             self._setup_model()
-            self._warn_without_effect(explicit)
-            warn_of_large_rate(self)
-            warn_of_temperature(self)
-            warn_of_bfloat16(self)
 
     @classmethod
     def from_preset(
@@ -242,8 +273,21 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     def _check_settings(self) -> None:
         credit, sampling = CreditSettings.of(self), SamplingSettings.of(self)
         PPOSettings.of(self, ratio=self.ratio or self.credit_level)
-        trunk = (self.policy_kwargs or {}).get("critic_trunk", "frozen")
-        check_combination(sampling, self.kl_coef, self._ratio, trunk)
+        if sampling.paper_mode and self._ratio != Ratio.TOKEN:
+            raise ValueError(
+                f"Expected ratio='token' with paper_mode, which is about tokens; got ratio={str(self._ratio)!r}. "
+                "Fix: leave paper_mode out, or credit_level='token'."
+            )
+        if self.kl_coef and (self.policy_kwargs or {}).get("critic_trunk", "frozen") != "frozen":
+            raise ValueError(
+                "Expected kl_coef with critic_trunk='frozen', whose features also give the base model's distribution; "
+                f"got {self.kl_coef}. Fix: leave one of them out."
+            )
+        if self.kl_coef and sampling.action_sampling == ActionSampling.CANDIDATES and not sampling.paper_mode:
+            raise ValueError(
+                "Expected kl_coef with action_sampling='trie' or 'free': the base model's distribution over whole "
+                f"candidates is not among the cached features; got {self.kl_coef}. Fix: leave one of them out."
+            )
         if self.n_episodes is not None and self.env is not None and self.n_episodes * self.n_envs % credit.group_size:
             raise ValueError(
                 f"Expected n_episodes of each of {self.n_envs} environments to make whole groups of "
@@ -602,8 +646,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
     def _states(self) -> list[Hashable]:
         """Return the state of each environment as its text, or `state_key` of it."""
-        texts: list[Hashable] = [question.text for question in parse_observation(self._last_obs)[0]]
-        return texts if self.state_key is None else [self.state_key(text) for text in texts]
+        texts = [question.text for question in parse_observation(self._last_obs)[0]]
+        return [text if self.state_key is None else self.state_key(text) for text in texts]
 
     def max_rollout_steps(self) -> int | None:
         """Return the most steps of one environment in a rollout; None if its episodes have no known limit."""
@@ -701,9 +745,6 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         if not 0 <= value < math.inf:
             raise ValueError(f"Expected {name} to stay a number of at least 0; its schedule gives {value}.")
         return value
-
-
-LLMOnPolicyAlgorithm.__signature__ = _signature(LLMOnPolicyAlgorithm)  # type: ignore[attr-defined]
 
 
 def _without_end(info: dict[str, Any]) -> dict[str, Any]:

@@ -78,6 +78,7 @@ from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.prompts import Question
+from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings
 
 CHOOSING = [name for name in METHODS if "free" not in name and "paper" not in name]
 """Methods with forced tokens."""
@@ -421,6 +422,13 @@ def test_every_argument_does_something(usual: dict[str, dict[str, bytes]], argum
 
 def test_the_same_arguments_give_the_same_weights(usual: dict[str, dict[str, bytes]]) -> None:
     assert trained("POAD") == usual["POAD"]
+
+
+def test_constructor_has_the_settings() -> None:
+    settings = {name: value for kind in (PPOSettings, CreditSettings, SamplingSettings)
+                for name, value in kind.defaults().items()}  # fmt: skip
+    _, _, *arguments = inspect.signature(LLMOnPolicyAlgorithm).parameters.values()
+    assert {argument.name: argument.default for argument in arguments[: len(settings)]} == settings
 
 
 def test_no_argument_is_left_out_of_that() -> None:
