@@ -259,16 +259,16 @@ class BADQ(ResumableOffPolicy):
         if self._steps_since_update < self.train_freq or self.num_timesteps < self.learning_starts:
             return
         callback.on_rollout_end()
-        self._steps_since_update, self._nothing_is_cut = 0, False
+        self._steps_since_update, self._is_consistent = 0, False
         self.train()
-        self._nothing_is_cut = True
+        self._is_consistent = True
         callback.on_rollout_start()
 
     def _step(self, env: VecEnv, callback: BaseCallback, log_interval: int | None) -> bool:
         """Take one step in every environment; return False if a callback stopped the training."""
         self.policy.set_training_mode(False)
         questions = parse_observation(self._last_obs)[0]
-        self._nothing_is_cut = False
+        self._is_consistent = False
         actions, picks = self.policy.explore(questions, self.exploration_rate)
         new_obs, rewards, dones, infos = self._step_envs(partial(env.step, actions))
         following = [
@@ -281,7 +281,7 @@ class BADQ(ResumableOffPolicy):
         self._steps_since_update += 1
         self._update_info_buffer(infos, dones)
         self._count_episodes(int(dones.sum()), log_interval)
-        self._nothing_is_cut = True
+        self._is_consistent = True
         callback.update_locals(locals())
         return callback.on_step()
 

@@ -69,7 +69,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         self._resume: dict[str, Any] | None = None
         self._gathered: dict[str, dict[str, Any]] | None = None
         self._envs_are_sound = True
-        self._nothing_is_cut = True  # no rollout, step or update has begun without an end
+        self._is_consistent = True  # False within a rollout, a step or an update
         self._context_spec = context_spec_of((policy_kwargs or {}).get("prompt", "auto"))
         if self.ranks.size > 1:
             _prepare(self.ranks, kwargs)
@@ -221,7 +221,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         """Return whether training resumed from a checkpoint is the same as if it had never stopped."""
         # VecNormalize keeps running statistics that SB3 saves apart.
         has_envs = (self._resume or {}).get("envs") is not None
-        return has_envs and self._nothing_is_cut and self._vec_normalize_env is None
+        return has_envs and self._is_consistent and self._vec_normalize_env is None
 
     def _check_fingerprint(self, saved: str | None, name: str | None) -> None:
         """Refuse a base model other than that of a checkpoint, which had this fingerprint and name."""

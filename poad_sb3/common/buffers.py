@@ -61,6 +61,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         self._states: dict[Hashable, int] = {}
         self._outcomes: list[tuple[NDArray[Any], ...]] = []
         self.pos, self.full = 0, False
+        self.n_too_long = 0  # counted texts that the action space cannot hold
         self._flat: TokenRolloutSamples | None = None
         self._has_all_features = False
         self._offsets: NDArray[np.int64] = np.zeros(1, dtype=np.int64)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 import math
 import warnings
@@ -20,7 +19,6 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.vec_env import VecEnv
-from torch.distributed.tensor import DTensor
 
 from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.common.buffers import TokenRolloutBuffer
@@ -52,11 +50,6 @@ _LONG_EPISODE = 10_000
 
 _MOST_TOO_LONG = 0.5
 """Share of texts that the action space cannot hold above which a rollout warns."""
-
-
-def _settings() -> dict[str, Any]:
-    """Return the settings with their defaults."""
-    return {**PPOSettings.defaults(), **CreditSettings.defaults(), **SamplingSettings.defaults()}
 
 
 class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
@@ -476,16 +469,34 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         """
         if self._update_is_due:  # the checkpoint was taken between a rollout and its update
             self.train()
-        self._collecting, self._nothing_is_cut = True, False
+        self._collecting, self._is_consistent = True, False
         try:
-            finished = self._collect(env, callback, rollout_buffer, n_rollout_steps)
+            self.policy.set_training_mode(False)
+            self.policy.clear_caches()
+            rollout_buffer.reset()
+            callback.on_rollout_start()
+            collect = self._collect_episodes if self.whole_episodes else self._collect_steps
+            finished = collect(env, callback, rollout_buffer, n_rollout_steps)
+            if finished:
+                # The update on this rollout may follow in another process: it must find the same learning rates.
+                self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+                with self.stopwatch.timing("values"):
+                    rollout_buffer.compute_returns_and_advantage(
+                        partial(self.policy.token_values, observe=True),
+                        self.policy.prompts(self._last_obs),
+                        all_features=self.kl_coef > 0,
+                        drop_truncated=self.drop_truncated and not self.credit.has_critic,
+                    )
+                self._record_rollout(rollout_buffer)
+                callback.update_locals(locals())
+                callback.on_rollout_end()
         except BaseException:
             if self.policy.lm.is_sharded:  # to gather the weights takes all ranks, and others may have ended
                 self._waiting_saves = []
             if self.ranks.is_first:
                 self._commit_saves()
             raise
-        self._update_is_due = self._nothing_is_cut = finished
+        self._update_is_due = self._is_consistent = finished
         if self.policy.lm.is_sharded and self.ranks.on_rank_zero("waiting", lambda: len(self._waiting_saves)):
             self._gathered = self._gather(keep=self.ranks.is_first)
         self.ranks.on_rank_zero("saves", self._commit_saves)
@@ -493,73 +504,92 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self._collecting = False
         return finished
 
-    def _collect(
-        self, env: VecEnv, callback: BaseCallback, rollout_buffer: TokenRolloutBuffer, n_rollout_steps: int
-    ) -> bool:
-        self.policy.set_training_mode(False)
-        self.policy.clear_caches()
-        self._require_equal_ranks()
-        rollout_buffer.reset()
-        callback.on_rollout_start()
-        whole, n_rounds, latest_end = self.whole_episodes, 0, 0
-        # With whole episodes, those whose episode has ended wait for the others: they repeat their last action.
-        playing = np.full(env.num_envs, not whole)
-        taken: list[SampledAction] = []
-        in_rounds = self.n_episodes is not None or self.group_size > 1  # else episodes follow each other at once
-        groups: list[int] = [0] * env.num_envs
-        seeds: list[int] = []  # of the groups
-        begun: dict[int, Question] = {}  # the first question of each group
-        n_too_long, too_long = 0, self.policy.action_space.unfinished()
-        while self._is_unfinished(rollout_buffer.pos, n_rollout_steps, n_rounds, playing):
-            if whole and not playing.any():
-                playing[:] = True
-                groups = self._begin_episodes(env, n_rounds, seeds)
-                self._warn_unless_alike(groups, begun)
-            with self.stopwatch.timing("acting"):
-                taken = self._act(taken, playing)
-            states = self._states() if self.credit.compares_states else None
-            actions = np.stack([action.env_action for action in taken])
-            with self.stopwatch.timing("env"):
-                new_obs, rewards, dones, infos = self._step_envs(partial(env.step, actions))
-            self.num_timesteps += env.num_envs
-            n_too_long += int((actions == too_long).all(axis=1)[playing].sum())
-            dones = dones & playing
-            infos = [info if plays else _without_end(info) for info, plays in zip(infos, playing, strict=True)]
-            latest_end = rollout_buffer.pos if dones.any() else latest_end
-            if whole and rollout_buffer.pos - latest_end == _LONG_EPISODE:
-                warnings.warn(
-                    f"Expected episodes that end, which {type(self).__name__} learns from; none has in the last "
-                    f"{_LONG_EPISODE} steps of each environment. Fix: a time limit, gym.wrappers.TimeLimit(env, 100).",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-            callback.update_locals(locals())
-            go_on = callback.on_step()
-            self._update_info_buffer(infos, dones)
-            final_prompts = self._final_prompts(dones, infos)
-            durations = self._durations(infos)
-            rollout_buffer.add(taken, rewards, dones, final_prompts, durations, playing, groups, states)
-            if not go_on:
+    def _collect_steps(self, env: VecEnv, callback: BaseCallback, buffer: TokenRolloutBuffer, n_steps: int) -> bool:
+        """Take `n_steps` steps in every environment; return False if a callback stopped the training."""
+        playing, actions = np.ones(env.num_envs, dtype=np.bool_), list[SampledAction]()
+        while buffer.pos < n_steps:
+            actions, _, is_continued = self._step(env, callback, buffer, actions, playing)
+            if not is_continued:
                 return False
-            if whole and (in_rounds or rollout_buffer.pos >= n_rollout_steps):
-                playing &= ~dones
-                n_rounds += not playing.any()
-        # The update on this rollout may follow in another process: it must find the same learning rates.
-        self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
-        with self.stopwatch.timing("values"):
-            rollout_buffer.compute_returns_and_advantage(
-                partial(self.policy.token_values, observe=True),
-                self.policy.prompts(self._last_obs),
-                all_features=self.kl_coef > 0,
-                drop_truncated=self.drop_truncated and not self.credit.has_critic,
-            )
-        if whole:
-            self.logger.record("rollout/truncated_share", rollout_buffer.truncated_share)
-        if self.action_sampling == ActionSampling.FREE:
-            self._record_too_long(n_too_long / int(rollout_buffer.counted.sum()))
-        callback.update_locals(locals())
-        callback.on_rollout_end()
         return True
+
+    def _collect_episodes(self, env: VecEnv, callback: BaseCallback, buffer: TokenRolloutBuffer, n_steps: int) -> bool:
+        """Play rounds of one episode in every environment; return False if a callback stopped the training.
+
+        Environments whose episode has ended wait for the others: they repeat their last action, which is not counted.
+        Without groups and `n_episodes` there is one round, in which episodes follow each other until `n_steps`.
+        """
+        one_each = self.n_episodes is not None or self.group_size > 1
+        n_rounds, latest_end, actions = 0, 0, list[SampledAction]()
+        seeds: list[int] = []  # of the groups
+        first_questions: dict[int, Question] = {}  # of the groups
+        while not self._has_enough_rounds(n_rounds, buffer.pos, n_steps):
+            groups = self._begin_episodes(env, n_rounds, seeds)
+            self._warn_unless_alike(groups, first_questions)
+            playing = np.ones(env.num_envs, dtype=np.bool_)
+            while playing.any():
+                actions, dones, is_continued = self._step(env, callback, buffer, actions, playing, groups)
+                if not is_continued:
+                    return False
+                latest_end = buffer.pos if dones.any() else latest_end
+                if buffer.pos - latest_end == _LONG_EPISODE:
+                    warnings.warn(
+                        f"Expected episodes that end, which {type(self).__name__} learns from; none has in the last "
+                        f"{_LONG_EPISODE} steps of each environment. Fix: a time limit, "
+                        "gym.wrappers.TimeLimit(env, 100).",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+                if one_each or buffer.pos >= n_steps:
+                    playing = playing & ~dones
+            n_rounds += 1
+        return True
+
+    def _has_enough_rounds(self, n_rounds: int, n_taken: int, n_steps: int) -> bool:
+        """Return whether rounds of whole episodes with `n_taken` steps are a rollout."""
+        if self.n_episodes is not None:
+            return n_rounds >= self.n_episodes
+        return n_taken >= n_steps and n_rounds * self.n_envs % self.group_size == 0
+
+    def _step(
+        self,
+        env: VecEnv,
+        callback: BaseCallback,
+        rollout_buffer: TokenRolloutBuffer,
+        last_actions: list[SampledAction],
+        playing: NDArray[np.bool_],
+        groups: list[int] | None = None,
+    ) -> tuple[list[SampledAction], NDArray[np.bool_], bool]:
+        """Take one step in every environment and store it.
+
+        Args:
+            env: Vector of environments.
+            callback: Callbacks of the training.
+            rollout_buffer: Buffer of the rollout.
+            last_actions: Actions of the step before; empty at the first.
+            playing: Whether each environment plays, `[n_envs]`; the others repeat their last action.
+            groups: Group of each environment's episode.
+
+        Returns:
+            The actions, whether each playing environment's episode ended, and whether callbacks continue.
+        """
+        with self.stopwatch.timing("acting"):
+            taken = self._act(last_actions, playing)
+        states = self._states() if self.credit.compares_states else None
+        actions = np.stack([action.env_action for action in taken])
+        with self.stopwatch.timing("env"):
+            new_obs, rewards, dones, infos = self._step_envs(partial(env.step, actions))
+        self.num_timesteps += env.num_envs
+        is_too_long = (actions == self.policy.action_space.unfinished()).all(axis=1)
+        rollout_buffer.n_too_long += int(is_too_long[playing].sum())
+        dones = dones & playing
+        infos = [info if plays else _without_end(info) for info, plays in zip(infos, playing, strict=True)]
+        callback.update_locals(locals())
+        is_continued = callback.on_step()
+        self._update_info_buffer(infos, dones)
+        final_prompts, durations = self._final_prompts(dones, infos), self._durations(infos)
+        rollout_buffer.add(taken, rewards, dones, final_prompts, durations, playing, groups, states)
+        return taken, dones, is_continued
 
     def _act(self, taken: list[SampledAction], playing: NDArray[np.bool_]) -> list[SampledAction]:
         """Return an action for each environment: a sampled one where it plays, else that of the last step."""
@@ -574,7 +604,12 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.policy.rollout_rngs[: len(rngs)] = rngs  # only now: an interrupt leaves no trace of draws
         return [next(sampled) if plays else taken[place] for place, plays in enumerate(playing)]
 
-    def _record_too_long(self, share: float) -> None:
+    def _record_rollout(self, rollout_buffer: TokenRolloutBuffer) -> None:
+        if self.whole_episodes:
+            self.logger.record("rollout/truncated_share", rollout_buffer.truncated_share)
+        if self.action_sampling != ActionSampling.FREE:
+            return
+        share = rollout_buffer.n_too_long / int(rollout_buffer.counted.sum())
         self.logger.record("rollout/too_long_share", share)
         if share > _MOST_TOO_LONG:
             self._warn_once(
@@ -590,30 +625,6 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         if subject not in self._warned:
             self._warned.add(subject)
             warnings.warn(message, RuntimeWarning, stacklevel=4)
-
-    def _require_equal_ranks(self) -> None:
-        """Compare weights, settings, kinds of passes and generators of the ranks: a difference would go unnoticed."""
-        if self.ranks.size > 1:
-            digest = hashlib.sha256()
-            for tensor in self.policy.state_dict().values():
-                if isinstance(tensor, DTensor):  # each rank has another part
-                    continue
-                digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
-            states = [rng.bit_generator.state for rng in (*self.policy.rollout_rngs, self._shuffle_rng)]
-            settings = {name: getattr(self, name) for name in _settings()}
-            comparable = {name: value for name, value in settings.items() if not callable(value)}
-            lm = self.policy.lm
-            passes = (lm.plain_passes, lm.packs_trees, lm.caches, lm.cpu_fast_path)  # found by checks on each machine
-            digest.update(repr((self.num_timesteps, states, comparable, passes)).encode())
-            self.ranks.require_equal("weights, settings, kinds of passes and random generators", digest.hexdigest())
-
-    def _is_unfinished(self, n_steps: int, wanted: int, n_rounds: int, playing: NDArray[np.bool_]) -> bool:
-        """Return whether a rollout needs more steps after some steps and rounds of whole episodes."""
-        if not self.whole_episodes:
-            return n_steps < wanted
-        if self.n_episodes is not None:
-            return n_rounds < int(self.n_episodes)
-        return bool(n_steps < wanted or playing.any() or n_rounds * self.n_envs % self.group_size)
 
     def _begin_episodes(self, env: VecEnv, n_rounds: int, seeds: list[int]) -> list[int]:
         """Reset all environments, unless all have just begun an episode; return the group of each episode.
@@ -717,13 +728,13 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 "action, or with drop_truncated a longer time limit.",
             )
         # A part of an update cannot be taken back: once begun it is not begun again.
-        self._update_is_due = self._nothing_is_cut = False
+        self._update_is_due = self._is_consistent = False
         with self.stopwatch.timing("update"):
             now = Clips(low, clips["clip_range_vf"], low if high is None else high)
             logged = update(self.policy, self.rollout_buffer, settings, self._shuffle_rng, now)
         _warn_if_off_policy(logged.get("first_ratio_error", 0.0), self.policy.lm.is_full_precision)
         self._n_updates += self.n_epochs
-        self._nothing_is_cut = True
+        self._is_consistent = True
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name, clip in clips.items():
             if clip is not None and (name != "clip_range_vf" or self.policy.critic is not None):

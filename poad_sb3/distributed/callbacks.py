@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from stable_baselines3.common.base_class import BaseAlgorithm
+import torch
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from torch.distributed.tensor import DTensor
 
 from poad_sb3.distributed.ranks import Ranks
+from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings
 
 
 class RankCallback(BaseCallback):
@@ -23,7 +26,7 @@ class RankCallback(BaseCallback):
         ranks: Ranks of the training.
     """
 
-    def __init__(self, make: Callable[[], BaseCallback], model: BaseAlgorithm, ranks: Ranks) -> None:
+    def __init__(self, make: Callable[[], BaseCallback], model: Any, ranks: Ranks) -> None:
         super().__init__()
         self._callback: BaseCallback = CallbackList([])
         self._ranks = ranks
@@ -40,6 +43,7 @@ class RankCallback(BaseCallback):
 
     def on_rollout_start(self) -> None:
         """See `BaseCallback.on_rollout_start`."""
+        require_equal_training(self.model, self._ranks)
         self._ranks.on_rank_zero("on_rollout_start", self._callback.on_rollout_start)
 
     def on_step(self) -> bool:
@@ -61,3 +65,26 @@ class RankCallback(BaseCallback):
         """See `BaseCallback.update_locals`."""
         if self._ranks.is_first:
             self._callback.update_locals(locals_)
+
+
+def require_equal_training(model: Any, ranks: Ranks) -> None:
+    """Compare weights, settings, kinds of passes and generators of the ranks: a difference would go unnoticed.
+
+    Args:
+        model: On-policy algorithm.
+        ranks: Ranks of the training.
+
+    Raises:
+        RankError: If they differ.
+    """
+    digest = hashlib.sha256()
+    for tensor in model.policy.state_dict().values():
+        if not isinstance(tensor, DTensor):  # of which each rank has another part
+            digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().tobytes())
+    generators = [rng.bit_generator.state for rng in (*model.policy.rollout_rngs, model._shuffle_rng)]
+    names = [name for kind in (PPOSettings, CreditSettings, SamplingSettings) for name in kind.defaults()]
+    settings = {name: getattr(model, name) for name in names if not callable(getattr(model, name))}
+    lm = model.policy.lm
+    passes = (lm.plain_passes, lm.packs_trees, lm.caches, lm.cpu_fast_path)  # found by checks on each machine
+    digest.update(repr((model.num_timesteps, generators, settings, passes)).encode())
+    ranks.require_equal("weights, settings, kinds of passes and random generators", digest.hexdigest())

@@ -32,7 +32,7 @@ from poad_sb3.cli.request import Request
 from poad_sb3.distributed import Ranks, current_ranks, end_ranks, start_ranks
 from poad_sb3.distributed import launch as launching
 from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
-from poad_sb3.distributed.callbacks import RankCallback
+from poad_sb3.distributed.callbacks import RankCallback, require_equal_training
 from poad_sb3.errors import LostRankError, ModelError, RankError
 from poad_sb3.prompts import Question
 from poad_sb3.vec_env.make_envs import make_envs
@@ -222,23 +222,23 @@ def test_a_launcher_leaves_an_ignored_hangup_alone(monkeypatch: pytest.MonkeyPat
     assert "SIGTERM" in handled[1].split(",")
 
 
-def test_another_setting_or_kind_of_pass_on_a_rank_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_detects_other_settings_and_kinds_of_passes_on_a_rank() -> None:
     """Its part of the gradient would be of another loss, and weights would stay equal on all ranks."""
-    model, seen = POAD("LLMPolicy", ENV, seed=0), []
+    model, digests = POAD("LLMPolicy", ENV, seed=0), []
 
-    class Two(Ranks):
+    class RecordingRanks(Ranks):
         def require_equal(self, what: str, own: str) -> None:
-            seen.append(own)
+            digests.append(own)
 
-    monkeypatch.setattr("poad_sb3.distributed.ranks._current", Two(1, 2, dist.HashStore()))
-    model._require_equal_ranks()
-    model._require_equal_ranks()
+    ranks = RecordingRanks(1, 2, dist.HashStore())
+    require_equal_training(model, ranks)
+    require_equal_training(model, ranks)
     model.ent_coef = 0.5
-    model._require_equal_ranks()
+    require_equal_training(model, ranks)
     model.policy.lm.use_plain_passes()  # as the checks of another machine may decide
-    model._require_equal_ranks()
-    assert seen[0] == seen[1]
-    assert len(set(seen)) == 3
+    require_equal_training(model, ranks)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
 
 
 def test_acting_of_rank_0_alone_leaves_the_scores_of_the_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
