@@ -6,6 +6,7 @@ from poad_sb3.distributions.base import ActionDistribution
 from poad_sb3.distributions.candidates import CandidateDistribution
 from poad_sb3.distributions.endpoint import EndpointDistribution
 from poad_sb3.distributions.free import FreeDistribution
+from poad_sb3.distributions.paper import PaperDistribution
 from poad_sb3.distributions.trie import TrieDistribution
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.settings.sampling import ActionSampling, Normalization, SamplingSettings
@@ -15,6 +16,7 @@ __all__ = [
     "CandidateDistribution",
     "EndpointDistribution",
     "FreeDistribution",
+    "PaperDistribution",
     "TrieDistribution",
     "make_distribution",
 ]
@@ -28,5 +30,6 @@ def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDi
         return FreeDistribution(lm, sampling)
     if sampling.action_sampling == ActionSampling.CANDIDATES:
         normalization = Normalization(sampling.candidate_normalization)
-        return CandidateDistribution(lm, normalization, sampling.paper_mode, float(sampling.temperature))
+        candidates = PaperDistribution if sampling.paper_mode else CandidateDistribution
+        return candidates(lm, normalization, float(sampling.temperature))
     return TrieDistribution(lm, float(sampling.temperature))

@@ -27,7 +27,6 @@ __all__ = [
     "ActionEvaluation",
     "DecisionRow",
     "Edges",
-    "RowScores",
     "SampledAction",
     "ScoreCache",
     "TokenChoice",
@@ -151,27 +150,12 @@ class Edges(NamedTuple):
         starts: Index of the first child of each decision, `[D]`.
         entropies: Entropy of each decision, `[D]`.
         row_entropies: Entropy of the whole action, where a row knows it (a mixture): `[rows]`; None elsewhere.
-        token_log_probs: Log-probabilities of all children of a mixture under the whole vocabulary, flat; None
-            elsewhere.
     """
 
     log_probs: Tensor
     starts: Tensor
     entropies: Tensor
     row_entropies: Tensor | None = None
-    token_log_probs: Tensor | None = None
-
-
-class RowScores(NamedTuple):
-    """The distributions of one row, on the host.
-
-    Attributes:
-        edges: Log-probabilities of the children of all decisions of the row, flat.
-        tokens: Log-probabilities of all children of a mixture under the whole vocabulary, flat; empty elsewhere.
-    """
-
-    edges: NDArray[np.float32]
-    tokens: NDArray[np.float32]
 
 
 class ActionDistribution(ABC):
@@ -422,9 +406,9 @@ class ScoreCache:
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = parameters
         self._token: tuple[tuple[int, int], ...] = ()
-        self._known: dict[DecisionRow, RowScores] = {}
+        self._known: dict[DecisionRow, NDArray[np.float32]] = {}
 
-    def current(self) -> dict[DecisionRow, RowScores]:
+    def current(self) -> dict[DecisionRow, NDArray[np.float32]]:
         """Return the known scores of rows; new ones are added to it."""
         own = [one.to_local() if isinstance(one, DTensor) else one for one in self._parameters]
         token = tuple((parameter.data_ptr(), parameter._version) for parameter in own)

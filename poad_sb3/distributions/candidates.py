@@ -8,20 +8,10 @@ import torch
 from torch import Tensor
 
 from poad_sb3.credit.losses import segment_entropy, segment_log_softmax, segment_logsumexp
-from poad_sb3.distributions.action_trie import Decision, Mixture, build_mixture
-from poad_sb3.distributions.base import (
-    DecisionRow,
-    Edges,
-    RowScores,
-    SampledAction,
-    ScoreCache,
-    TokenChoice,
-    TokenPath,
-    edges_of,
-)
+from poad_sb3.distributions.action_trie import Mixture, build_mixture
+from poad_sb3.distributions.base import DecisionRow, Edges, TokenPath, edges_of
 from poad_sb3.distributions.trie import TokenizedActions, TokenizedQuestion, TrieDistribution, trie_of
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import Normalization
 
 __all__ = ["CandidateDistribution", "mixture_edges"]
@@ -33,16 +23,12 @@ class CandidateDistribution(TrieDistribution):
     Args:
         lm: Language model.
         normalization: Kind of the divisor N(a).
-        paper_mode: Whether to score full-vocabulary token probabilities instead of those that were sampled from, as the
-            published code does: off-policy. They have temperature 1.
         temperature: Sampling temperature, which divides the scores s(a).
     """
 
-    def __init__(
-        self, lm: LanguageModel, normalization: Normalization, paper_mode: bool = False, temperature: float = 1.0
-    ) -> None:
+    def __init__(self, lm: LanguageModel, normalization: Normalization, temperature: float = 1.0) -> None:
         super().__init__(lm, temperature)
-        self._normalization, self._paper_mode = normalization, paper_mode
+        self._normalization = normalization
 
     def edges(self, rows: Sequence[DecisionRow]) -> Edges:
         """See `ActionDistribution.edges`."""
@@ -50,14 +36,7 @@ class CandidateDistribution(TrieDistribution):
         if not mixtures:
             return super().edges(rows)
         hidden = self.lm.hidden_states([row.row for row in rows])
-        log_probs = self.lm.child_log_probs(hidden, [ids for row in rows for ids in row.children])
-        return mixture_edges(mixtures, log_probs)._replace(token_log_probs=log_probs if self._paper_mode else None)
-
-    def token_choices(
-        self, question: Question, path: TokenPath, cache: ScoreCache, *, most: int = 8
-    ) -> list[TokenChoice]:
-        """See `ActionDistribution.token_choices`; none in `paper_mode`, whose scores are of other probabilities."""
-        return [] if self._paper_mode else super().token_choices(question, path, cache, most=most)
+        return mixture_edges(mixtures, self.lm.child_log_probs(hidden, [ids for row in rows for ids in row.children]))
 
     def _tokenized_actions(self, actions: tuple[str, ...] | None) -> TokenizedActions:
         trie = trie_of(self.lm, actions)
@@ -68,22 +47,7 @@ class CandidateDistribution(TrieDistribution):
         return TokenizedActions(trie, *build_mixture(trie, divisors))
 
     def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
-        path = super()._path(one, pick)
-        if self._paper_mode:
-            decisions = tuple(Decision(at, (), token) for at, token in enumerate(path.action))
-            return path._replace(decisions=decisions, temperature=1.0)
-        return path._replace(row=one.row, nodes=one.trie.nodes[pick])
-
-    def _sampled(self, text: str, one: TokenizedQuestion, scores: RowScores, pick: int) -> SampledAction:
-        if not self._paper_mode:
-            return super()._sampled(text, one, scores, pick)
-        path = self._path(one, pick)
-        if one.row.mixture is not None:
-            return SampledAction(text, path, scores.tokens[list(one.row.mixture.token_edges[pick])])
-        log_probs = torch.zeros(len(path.action), device=self.lm.base.device)
-        for scored in self.evaluate([path]):  # the only action: without a score so far
-            log_probs[scored.units] = scored.log_prob.detach()
-        return SampledAction(text, path, self.lm.ranks.union(log_probs)[0].cpu().numpy())
+        return super()._path(one, pick)._replace(row=one.row, nodes=one.trie.nodes[pick])
 
 
 def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from poad_sb3.distributions.action_trie import (
     ActionTrie,
@@ -21,7 +22,7 @@ from poad_sb3.distributions.action_trie import (
 from poad_sb3.distributions.base import (
     ActionDistribution,
     DecisionRow,
-    RowScores,
+    Edges,
     SampledAction,
     ScoreCache,
     TokenChoice,
@@ -34,7 +35,7 @@ from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow, tree_row
 from poad_sb3.prompts import Question
 
-_NOTHING = np.empty(0, dtype=np.float32)
+_NO_SCORES = np.empty(0, dtype=np.float32)
 
 
 class TokenizedActions(NamedTuple):
@@ -104,7 +105,7 @@ class TrieDistribution(ActionDistribution):
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """See `ActionDistribution.probabilities`."""
         one = self.tokenized(question)
-        log_probs = action_log_probs(one.trie, self._scores_of([one.row], cache)[0].edges)
+        log_probs = action_log_probs(one.trie, self._scores_of([one.row], cache)[0])
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
 
     def token_choices(
@@ -116,9 +117,9 @@ class TrieDistribution(ActionDistribution):
         decisions = one.trie.decisions[pick]
         if self._is_large(one):
             nodes = [self._node(one.prompt, path.action, decision) for decision in decisions]
-            scores = [found.edges for found in self._scores_of(nodes, cache)]
+            scores = self._scores_of(nodes, cache)
         else:
-            edges = self._scores_of([one.row], cache)[0].edges
+            edges = self._scores_of([one.row], cache)[0]
             starts = [edge - decision.choice for edge, decision in zip(one.trie.edges[pick], decisions, strict=True)]
             scores = [edges[start:][: len(of.children)] for start, of in zip(starts, decisions, strict=True)]
         return [
@@ -157,7 +158,7 @@ class TrieDistribution(ActionDistribution):
                 chosen.append(self._sample_path(question, one, rng, cache))
                 continue
             scores = next(scored)
-            of_actions = action_log_probs(one.trie, scores.edges)
+            of_actions = action_log_probs(one.trie, scores)
             pick = int(of_actions.argmax()) if rng is None else sample_index(of_actions, rng)
             chosen.append(self._sampled((question.actions or ())[pick], one, scores, pick))
         return chosen
@@ -174,7 +175,7 @@ class TrieDistribution(ActionDistribution):
         log_probs: list[float] = []
         while level < len(trie.decisions[left[0]]):  # all actions that are left share this decision
             decision, tokens = trie.decisions[left[0]][level], trie.sequences[left[0]]
-            scores = self._scores_of([self._node(one.prompt, tokens, decision)], cache)[0].edges
+            scores = self._scores_of([self._node(one.prompt, tokens, decision)], cache)[0]
             choice = sample_index(scores.astype(np.float64), rng)
             log_probs.append(scores[choice])
             left = [action for action in left if trie.decisions[action][level].choice == choice]
@@ -185,8 +186,8 @@ class TrieDistribution(ActionDistribution):
         of_tokens[[decision.position for decision in path.decisions]] = log_probs
         return SampledAction((question.actions or ())[pick], path, of_tokens)
 
-    def _sampled(self, text: str, one: TokenizedQuestion, scores: RowScores, pick: int) -> SampledAction:
-        return SampledAction(text, self._path(one, pick), path_log_probs(one.trie, scores.edges, pick))
+    def _sampled(self, text: str, one: TokenizedQuestion, scores: NDArray[np.float32], pick: int) -> SampledAction:
+        return SampledAction(text, self._path(one, pick), path_log_probs(one.trie, scores, pick))
 
     def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
         actions, decisions = one.trie.sequences, one.trie.decisions
@@ -198,27 +199,29 @@ class TrieDistribution(ActionDistribution):
         return DecisionRow(TokenRow(row, None, (len(row) - 1,)), (decision.children,), temperature=self.temperature)
 
     @torch.no_grad()
-    def _scores_of(self, wanted: Sequence[DecisionRow], cache: ScoreCache) -> list[RowScores]:
-        """Return the scores of each row; only unknown ones are computed."""
-        known = cache.current()
-        missing = list(dict.fromkeys(row for row in wanted if row not in known))
+    def _scores_of(self, wanted: Sequence[DecisionRow], cache: ScoreCache) -> list[NDArray[np.float32]]:
+        """Return the log-probabilities of the children of each row's decisions; only unknown rows are computed."""
+        scores = cache.current()
+        missing = list(dict.fromkeys(row for row in wanted if row not in scores))
         for row in [row for row in missing if not row.children]:
-            known[row] = RowScores(_NOTHING, _NOTHING)
+            scores[row] = _NO_SCORES
             missing.remove(row)
 
-        def run(chunk: list[int]) -> Iterable[RowScores]:
-            rows = [missing[index] for index in chunk]
-            found = self.edges(rows)
-            n_decisions = np.cumsum([len(row.decisions) for row in rows[:-1]], dtype=np.int64)
-            edges = np.split(found.log_probs.cpu().numpy(), found.starts.cpu().numpy()[n_decisions])
-            tokens = [_NOTHING] * len(rows)
-            if found.token_log_probs is not None:
-                n_tokens = np.cumsum([sum(map(len, row.children)) for row in rows[:-1]], dtype=np.int64)
-                tokens = np.split(found.token_log_probs.cpu().numpy(), n_tokens)
-            return map(RowScores, edges, tokens)
+        def run(chunk: list[int]) -> Iterable[NDArray[np.float32]]:
+            return self._row_scores([missing[index] for index in chunk])
 
-        known.update(zip(missing, self.lm.data_parallel([row.row for row in missing], run), strict=True))
-        return [known[row] for row in wanted]
+        scores.update(zip(missing, self.lm.data_parallel([row.row for row in missing], run), strict=True))
+        return [scores[row] for row in wanted]
+
+    def _row_scores(self, rows: Sequence[DecisionRow]) -> Iterable[NDArray[np.float32]]:
+        """Compute the scores of one chunk of rows."""
+        return scores_by_row(rows, self.edges(rows))
+
+
+def scores_by_row(rows: Sequence[DecisionRow], edges: Edges) -> list[NDArray[np.float32]]:
+    """Return the log-probabilities of the children of each row's decisions, on the host."""
+    n_decisions = np.cumsum([len(row.decisions) for row in rows[:-1]], dtype=np.int64)
+    return np.split(edges.log_probs.cpu().numpy(), edges.starts.cpu().numpy()[n_decisions])
 
 
 def tokenize(lm: LanguageModel, question: Question) -> tuple[TokenIds, ActionTrie]:
