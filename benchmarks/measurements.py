@@ -12,9 +12,6 @@ MEASUREMENTS = {
     "pocket-coder": ("performance.pocket_coder", "what the pocket coder writes before it is trained"),
     "throughput": ("performance.throughput", "cost of an environment step in training, ours and two plain loops'"),
     "scaling": ("performance.scaling", "how the cost of an environment step grows"),
-    "ranks": ("performance.ranks", "a training in one process and in two ranks"),
-    "vectors": ("performance.vectors", "steps of kitchens in this process, in others and in Ray actors"),
-    "micro-batches": ("performance.micro_batches", "cost of passes that are cut so that ranks can divide them"),
     "mismatch": ("performance.mismatch", "sampled against re-scored log-probabilities, and faults that are caught"),
     "memory": ("performance.memory", "estimates of memory against the bytes that trainings hold"),
     "real-size": ("performance.real_size", "models of real sizes with random weights"),
@@ -25,7 +22,6 @@ MEASUREMENTS = {
     "keytoken": ("performance.keytoken", "POAD on KeyToken with other discounts inside actions"),
     "multikey-learning": ("performance.multikey_learning", "steps every method needs on MultiKey with one key"),
     "long-lists": ("performance.long_lists", "cost of a step with 64 to 4,096 listed actions"),
-    "language-ability": ("performance.language_ability", "tasks of lm-eval before and after a training"),
     "perplexity": ("performance.perplexity", "perplexity of texts before and after a training"),
     "installing": ("performance.installing", "the wheel in empty environments, with each extra alone"),
 }

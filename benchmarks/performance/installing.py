@@ -44,7 +44,6 @@ USES = {
     "cli": "import lang_envs.cli.app",
     "gguf": "import gguf, poad_sb3.language_model.smollm2",
     "openai": "import openai; openai.OpenAI(api_key='none')",
-    "lm-eval": "import lm_eval, poad_sb3.export.export",
     "wandb": "import wandb; from poad_sb3.common.callbacks import WandbCallback; WandbCallback('x', mode='offline')",
     "quant": _TRAIN.format("policy_kwargs={'quantization': '8bit'}"),
     "scale": (

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.app import app
-from benchmarks.performance import choices, env_speed, micro_batches, scaling, throughput
+from benchmarks.performance import choices, env_speed, scaling, throughput
 from benchmarks.performance.our_loop import SETTINGS
 from benchmarks.runner import files
 from benchmarks.runner.machine import RESULTS
@@ -22,14 +22,11 @@ SMALLEST = {
     "choices": (),
     "throughput": ("--workload", "twosome", "--vocabulary", "2000", "--runs", "1"),
     "scaling": ("--runs", "1", "--study", "written"),
-    "ranks": ("--size", "6m", "--envs", "4", "--steps", "1", "--repeats", "1"),
-    "micro-batches": ("--envs", "4", "--repeats", "1"),
-    "vectors": ("--steps", "1", "--repeats", "1"),
     "mismatch": ("--n-batches", "1"),
     "pocket-coder": ("--attempts", "1"),
     "architectures": ("gpt2",),
 }
-PROCESSES, LONG = ("ranks", "vectors", "architectures"), ("throughput", "mismatch")
+PROCESSES, LONG = ("architectures",), ("throughput", "mismatch")
 NOT_WRITTEN = ("env-scores", "architectures")
 
 
@@ -66,8 +63,6 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choices, "_EPISODES", 1)
     study = scaling.STUDIES["written"]
     monkeypatch.setitem(scaling.STUDIES, "written", study._replace(values=study.values[:2], n_samples=4))
-    first = next(iter(micro_batches.WORKLOADS.items()))
-    monkeypatch.setattr(micro_batches, "WORKLOADS", {first[0]: first[1]._replace(n_steps=1)})
     setting = SETTINGS["twosome"]._replace(n_steps=2, n_envs=2, batch_size=4, n_epochs=1, timed_samples=2)
     monkeypatch.setitem(SETTINGS, "twosome", setting)
 
