@@ -131,80 +131,94 @@ class TokenRolloutBuffer(RolloutBuffer):
             all_features: Whether to compute the features of all tokens, also of those without a value.
             drop_truncated: Whether to leave truncated episodes out of the policy's update.
         """
-        rewards, durations, episode_ends, counted, groups, states = (
-            np.array(rows) for rows in zip(*self._outcomes, strict=True)
-        )
+        columns = (np.array(rows) for rows in zip(*self._outcomes, strict=True))
+        rewards, durations, self.episode_ends, self.counted, groups, states = columns
         self.rewards, self.durations = rewards.astype(np.float64), durations.astype(np.float64)
-        self.episode_ends, self.counted = episode_ends, counted
         self.full = True
-        actions = [self.steps[step][env] for step, env in np.argwhere(counted)]
-        n_tokens = np.array([len(step.path.action) for step in actions])
+        actions = [self.steps[step][env] for step, env in np.argwhere(self.counted)]
+        paths = [action.path for action in actions]
+        n_tokens = np.array([len(path.action) for path in paths])
         n_values = np.array([self.estimator.n_values(n) for n in n_tokens])
-        lengths = np.ones(counted.shape, dtype=np.int64)
-        lengths[counted] = n_tokens
-        last_values, final_values = np.zeros(self.n_envs), np.zeros(counted.shape)
-        self._has_all_features = all_features or bool((n_values == n_tokens).all())
-        features, starts, flat_values = torch.zeros(0, 0), np.zeros(len(actions), dtype=np.int64), np.zeros(0)
         n_features = n_tokens if all_features else n_values
-        if n_features.any():
-            valued = [one.path._replace(action=one.path.action[:n]) for one, n in zip(actions, n_features, strict=True)]
-            ends = [TokenPath(prompt, (0,), ()) for prompt in (*last_prompts, *self.final_prompts.values())]
-            known = evaluate([*valued, *ends])
-            features, starts, flat_values = known.features, known.starts[: len(actions)], known.values.cpu().numpy()
-        if n_values.any():
-            end_values = flat_values[known.starts[len(actions) :]]
-            last_values = end_values[: self.n_envs]
-            for at, value in zip(self.final_prompts, end_values[self.n_envs :], strict=True):
-                final_values[at] = value
-        # Of each token: its place in its action, and whether it has a value.
-        place = np.concatenate([np.arange(n) for n in n_tokens])
-        has_value = place < np.repeat(n_values, n_tokens)
-        feature_of = np.repeat(starts, n_tokens) + np.where(place < np.repeat(n_features, n_tokens), place, 0)
-        old_values = np.zeros(len(place))
-        old_values[has_value] = flat_values[feature_of[has_value]]
-        values = np.zeros((*counted.shape, int(n_values.max(initial=0))))
-        step_of, env_of = (np.repeat(index, n_tokens) for index in np.nonzero(counted))
-        values[step_of[has_value], env_of[has_value], place[has_value]] = old_values[has_value]
-        by_unit = self.estimator.advantages(
-            Rollout(
-                rewards=self.rewards,
-                lengths=lengths,
-                episode_ends=self.episode_ends,
-                counted=counted,
-                values=values,
-                last_values=last_values,
-                final_values=final_values,
-                durations=self.durations,
-                groups=groups,
-                states=states,
-            )
+        self._has_all_features = all_features or bool((n_values == n_tokens).all())
+        self._offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)
+        # Of each token: step and environment of its action, position in it, and row of its features.
+        step, env = (np.repeat(index, n_tokens) for index in np.nonzero(self.counted))
+        position = np.concatenate([np.arange(n) for n in n_tokens])
+        token_values, last_values, final_values = self._evaluate(evaluate, paths, n_features, last_prompts)
+        has_features = position < np.repeat(n_features, n_tokens)
+        feature_of = np.repeat(token_values.starts, n_tokens) + np.where(has_features, position, 0)
+        has_value = position < np.repeat(n_values, n_tokens)
+        old_values = np.zeros(len(position))
+        old_values[has_value] = token_values.values.cpu().numpy()[feature_of[has_value]]
+
+        values = np.zeros((*self.counted.shape, int(n_values.max(initial=0))))
+        values[step[has_value], env[has_value], position[has_value]] = old_values[has_value]
+        lengths = np.ones(self.counted.shape, dtype=np.int64)
+        lengths[self.counted] = n_tokens
+        rollout = Rollout(
+            rewards=self.rewards,
+            lengths=lengths,
+            episode_ends=self.episode_ends,
+            counted=self.counted,
+            values=values,
+            last_values=last_values,
+            final_values=final_values,
+            durations=self.durations,
+            groups=groups,
+            states=states,
         )
-        advantages = by_unit[step_of, env_of, np.minimum(place, by_unit.shape[-1] - 1)]
+        by_unit = self.estimator.advantages(rollout)
+        advantages = by_unit[step, env, np.minimum(position, by_unit.shape[-1] - 1)]
+
         numbers = episode_numbers(self.episode_ends)
         truncated = {int(numbers[at]) for at in self.final_prompts}
-        self.truncated_share = len(truncated) / max(1, len(np.unique(numbers[counted & self._is_whole()])))
-        paths = [one.path for one in actions]
+        self.truncated_share = len(truncated) / max(1, len(np.unique(numbers[self.counted & self._is_whole()])))
         if drop_truncated:  # without decisions an action is neither scored nor a unit of the loss
-            is_kept = ~np.isin(numbers[counted], [*truncated])
+            is_kept = ~np.isin(numbers[self.counted], [*truncated])
             paths = [path if kept else path._replace(decisions=()) for path, kept in zip(paths, is_kept, strict=True)]
-        is_decision = np.zeros(len(place), dtype=bool)
-        self._offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)
-        decided = [
-            d.position + start for path, start in zip(paths, self._offsets, strict=False) for d in path.decisions
-        ]
-        is_decision[decided] = True
+        is_decision = np.zeros(len(position), dtype=bool)
+        for path, start in zip(paths, self._offsets, strict=False):
+            is_decision[[start + decision.position for decision in path.decisions]] = True
         self._flat = TokenRolloutSamples(
             paths=paths,
             is_decision=self._tensor(is_decision),
             has_value=self._tensor(has_value),
-            old_log_prob=self._tensor(np.concatenate([step.log_probs for step in actions])),
+            old_log_prob=self._tensor(np.concatenate([action.log_probs for action in actions])),
             old_values=self._tensor(old_values),
             advantages=self._tensor(advantages),
             returns=self._tensor(np.where(has_value, advantages + old_values, 0.0)),
-            episodes=self._tensor(np.unique(numbers[counted], return_inverse=True)[1]),
+            episodes=self._tensor(np.unique(numbers[self.counted], return_inverse=True)[1]),
             feature_of=self._tensor(feature_of),
-            features=features.to(self.device),
+            features=token_values.features.to(self.device),
         )
+
+    def _evaluate(
+        self,
+        evaluate: Callable[[Sequence[TokenPath]], TokenValues],
+        paths: Sequence[TokenPath],
+        n_features: NDArray[np.integer],
+        last_prompts: Sequence[TokenIds],
+    ) -> tuple[TokenValues, NDArray[np.float64], NDArray[np.float64]]:
+        """Evaluate the first tokens of all actions, and the observations after them, in one batched pass.
+
+        Returns:
+            Features and values of the tokens; the value after the last step, `[n_envs]`; and that of each true final
+            observation, 0 elsewhere, `[steps, n_envs]`.
+        """
+        last_values, final_values = np.zeros(self.n_envs), np.zeros(self.counted.shape)
+        if not n_features.any():
+            no_features = TokenValues(torch.zeros(0, 0), torch.zeros(0), np.zeros(len(paths), dtype=np.int64))
+            return no_features, last_values, final_values
+        tokens = [path._replace(action=path.action[:n]) for path, n in zip(paths, n_features, strict=True)]
+        ends = [TokenPath(prompt, (0,), ()) for prompt in (*last_prompts, *self.final_prompts.values())]
+        token_values = evaluate([*tokens, *ends])
+        end_values = token_values.values.cpu().numpy()[token_values.starts[len(paths) :]]
+        if self.estimator.has_critic:
+            last_values[:] = end_values[: self.n_envs]
+            for at, value in zip(self.final_prompts, end_values[self.n_envs :], strict=True):
+                final_values[at] = value
+        return token_values._replace(starts=token_values.starts[: len(paths)]), last_values, final_values
 
     def get(
         self,
