@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +22,7 @@ from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from benchmarks.runner.evaluation import Summary, play, summarize
 from benchmarks.runner.records import step_records
 from benchmarks.studies.engine.jobs import PresetJob, TrainingJob, WarmStartJob
+from lang_envs.cache import cache_folder
 from lang_envs.wrappers.admissible import admissible_observation
 from poad_sb3.bc import BC, oracle_episodes
 from poad_sb3.common.episode_lines import discount_of
@@ -69,33 +71,55 @@ class Evaluations(FirstRatioWatch):
         cpu_seconds: Processor time; on one thread, the wall time of an otherwise idle machine.
     """
 
-    def __init__(self, env_id: str, env_kwargs: Mapping[str, Any], every: int, n_episodes: int) -> None:
+    def __init__(
+        self, env_id: str, env_kwargs: Mapping[str, Any], every: int, n_episodes: int, checkpoint: Path | None = None
+    ) -> None:
         super().__init__()
         self.env_id, self.env_kwargs, self.every, self.n_episodes = env_id, env_kwargs, every, n_episodes
+        self.checkpoint = checkpoint
         self.steps: list[int] = []
         self.summaries: list[Summary] = []
         self.train_seconds = self.cpu_seconds = 0.0
+
+    def _on_training_start(self) -> None:
+        self._clocks = time.perf_counter(), time.process_time()
+        if progress := getattr(self.model, "evaluations", None):  # of a checkpoint
+            vars(self).update(progress)
+            self.summaries = [Summary(*values) for values in self.summaries]  # lists, in JSON
 
     def _on_rollout_start(self) -> None:
         super()._on_rollout_start()
         if not self.steps or self.num_timesteps - self.steps[-1] >= self.every:
             self._evaluate()
+            if self.checkpoint is not None:
+                self.model.save(self.checkpoint)  # written when the rollout is complete
+
+    def _on_rollout_end(self) -> None:
+        self._count_time()
+        names = ("steps", "summaries", "train_seconds", "cpu_seconds", "_largest")
+        self.model.evaluations = {name: getattr(self, name) for name in names}  # type: ignore[attr-defined]
 
     def _on_training_end(self) -> None:
         super()._on_training_end()
+        self._count_time()
         if not self.steps or self.num_timesteps > self.steps[-1]:
             self._evaluate()
 
+    def _count_time(self) -> None:
+        wall, worked = self._clocks
+        self._clocks = time.perf_counter(), time.process_time()
+        self.train_seconds += self._clocks[0] - wall
+        self.cpu_seconds += self._clocks[1] - worked
+
     def _evaluate(self) -> None:
-        started, worked = time.perf_counter(), time.process_time()
+        self._count_time()
         assert isinstance(self.model, LLMOnPolicyAlgorithm)
         # Seeded by itself: training draws the same random numbers however often it is watched.
         agent = PolicyAgent.of(self.model)
         episodes = play(self.env_id, agent, self.n_episodes, seed=EVALUATION_SEED, env_kwargs=self.env_kwargs)
         self.steps.append(self.num_timesteps)
         self.summaries.append(summarize(episodes))
-        self.train_seconds -= time.perf_counter() - started
-        self.cpu_seconds -= time.process_time() - worked
+        self._clocks = time.perf_counter(), time.process_time()
 
 
 def train(
@@ -111,6 +135,7 @@ def train(
     algorithm: type[LLMOnPolicyAlgorithm] = poad_sb3.POAD,
     n_envs: int = 1,
     prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None,
+    checkpoint: Path | None = None,
     **arguments: Any,
 ) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
     """Train with the defaults (the pocket setting), or with other arguments.
@@ -127,17 +152,19 @@ def train(
         algorithm: Class that trains.
         n_envs: Number of environments that step together.
         prepare: Called with the model before its first step; its time does not count.
+        checkpoint: Path of a checkpoint that is written after each evaluation, and resumed from if it is there.
         **arguments: Arguments of the algorithm.
     """
     # Whole passes, as in the runs recorded before there were micro-batches.
     env = gym.make(env_id, **env_kwargs) if n_envs == 1 else make_envs(env_id, env_kwargs, n_envs)
-    model = algorithm("LLMPolicy", env, seed=seed, **{"micro_batches": 1, **arguments})
-    prepare(model)
-    watch = Evaluations(env_id, env_kwargs, eval_every, eval_episodes)
-    started, worked = time.perf_counter(), time.process_time()
-    model.learn(steps, callback=[watch, *callbacks], progress_bar=progress_bar)
-    watch.train_seconds += time.perf_counter() - started
-    watch.cpu_seconds += time.process_time() - worked
+    if checkpoint is not None and checkpoint.exists():
+        model = algorithm.load(checkpoint, env)
+    else:
+        model = algorithm("LLMPolicy", env, seed=seed, **{"micro_batches": 1, **arguments})
+        prepare(model)
+    watch = Evaluations(env_id, env_kwargs, eval_every, eval_episodes, checkpoint)
+    left, is_new = max(0, steps - model.num_timesteps), model.num_timesteps == 0
+    model.learn(left, [watch, *callbacks], reset_num_timesteps=is_new, progress_bar=progress_bar)
     return model, watch
 
 
@@ -145,6 +172,7 @@ def train_job(
     job: TrainingJob,
     prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None,
     callbacks: Sequence[BaseCallback] = (),
+    checkpoint: Path | None = None,
 ) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
     """Train as a job says, on one thread; see `train`."""
     torch.set_num_threads(1)
@@ -159,13 +187,20 @@ def train_job(
         n_envs=job.n_envs,
         prepare=prepare,
         callbacks=callbacks,
+        checkpoint=checkpoint,
         **job.arguments,
     )
 
 
 def run_preset(job: PresetJob) -> dict[str, Any]:
-    """Do a job, after behaviour cloning if it has some; see `run_training`."""
-    return run_training(job) if job.cloning is None else run_warm_start(job)
+    """Do a job, after behaviour cloning if it has some; see `run_training`.
+
+    It may take hours: one that is ended goes on from its last evaluation, when it is begun again.
+    """
+    checkpoint = cache_folder() / "studies" / f"{job.name}.zip"
+    result = run_training(job, checkpoint=checkpoint) if job.cloning is None else run_warm_start(job)
+    checkpoint.unlink(missing_ok=True)
+    return result
 
 
 def run_warm_start(job: WarmStartJob | PresetJob) -> dict[str, Any]:
@@ -196,7 +231,10 @@ def run_warm_start(job: WarmStartJob | PresetJob) -> dict[str, Any]:
 
 
 def run_training(
-    job: TrainingJob, prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None
+    job: TrainingJob,
+    prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None,
+    *,
+    checkpoint: Path | None = None,
 ) -> dict[str, Any]:
     """Do a job on one thread.
 
@@ -205,7 +243,7 @@ def run_training(
         training, without evaluations; `largest_first_ratio_error`; `tests` and `rollout` if the job has them.
     """
     evaluation = job.evaluation
-    model, training = train_job(job, prepare)
+    model, training = train_job(job, prepare, checkpoint=checkpoint)
     result: dict[str, Any] = {
         "steps": training.steps,
         "returns": [round(one.mean_return, 5) for one in training.summaries],

@@ -9,7 +9,7 @@ import pytest
 from studies_users import MADE, result
 
 from benchmarks.studies.engine import training
-from benchmarks.studies.engine.jobs import PresetJob
+from benchmarks.studies.engine.jobs import Evaluation, PresetJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import TUNING_SEEDS, Options
 from benchmarks.studies.real_model import CURVES, REAL_MODEL, reached
@@ -64,7 +64,7 @@ def test_a_job_trains_on_its_environments_after_cloning(monkeypatch: pytest.Monk
     job = BY_NAME["food-preparation-cloned"].job(300)
     seen: dict[str, Any] = {}
 
-    def run_training(job: PresetJob, prepare: Any = None) -> dict[str, Any]:
+    def run_training(job: PresetJob, prepare: Any = None, checkpoint: Path | None = None) -> dict[str, Any]:
         seen.update(n_envs=job.n_envs, is_cloned=prepare is not None)
         return result()
 
@@ -73,3 +73,29 @@ def test_a_job_trains_on_its_environments_after_cloning(monkeypatch: pytest.Monk
     assert seen == {"n_envs": 8, "is_cloned": True}
     BY_NAME["food-preparation"].job(300).run()
     assert seen == {"n_envs": 8, "is_cloned": False}
+
+
+def test_resumes_an_interrupted_run_from_its_last_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation = Evaluation(every=16, episodes=2)
+    arguments = {"n_steps": 8, "batch_size": 8, "n_epochs": 1, "n_critic_epochs": 1}
+    job = PresetJob("POAD", "KeyToken-v0", 64, 0, arguments, evaluation, n_envs=2, cloning=None)
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path / "first"))
+    expected = job.run()
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path / "second"))
+    calls: list[int] = []
+    play = training.play
+
+    def play_until_interrupted(*arguments: Any, **kwargs: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return play(*arguments, **kwargs)
+
+    monkeypatch.setattr(training, "play", play_until_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        job.run()
+    resumed = job.run()
+    assert len(expected["steps"]) == 5
+    assert len(calls) == 4 + 2
+    assert {**resumed, "cpu_seconds": 0} == {**expected, "cpu_seconds": 0}
+    assert not list(tmp_path.rglob("*.zip"))
