@@ -6,17 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from toy import adapter_gradient, hold_still, make_agent, randomise
+from toy import adapter_gradient, hold_still, make_agent
 
 from poad_sb3 import POAD
-from poad_sb3.distributions.free import generate
 from poad_sb3.errors import ModelError
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import TokenRow
-from poad_sb3.settings.sampling import SamplingSettings
 
 DEVICES = [
     "cpu",
@@ -32,28 +28,6 @@ WAYS: dict[str, dict[str, Any]] = {
         "action_sampling": "free", "max_new_tokens": 6, "temperature": 0.7, "top_k": 5, "top_p": 0.9, "stop": ["e"],
     },
 }  # fmt: skip
-
-
-@every_device
-@pytest.mark.parametrize("name", ["llama2", "gpt2", "gemma2", "phi"])
-def test_scores_do_not_depend_on_the_device(zoo_folder: Callable[[str], Path], device: str, name: str) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = False
-    lm = LanguageModel(str(zoo_folder(name)), prompt="completion")
-    randomise(lm)
-    prompts = [lm.prompt_ids(text) for text in ("The lamp is red. You", "Go.", "The lamp is green. You wait. You")]
-    rows = [TokenRow(prompt, None, (len(prompt) - 1,)) for prompt in prompts]
-    uniforms = np.random.default_rng(0).random((3, 5))
-    with torch.no_grad():
-        here = lm.vocabulary_logits(lm.hidden_states(rows)).log_softmax(-1)
-    sampling = SamplingSettings(max_new_tokens=5, temperature=0.7, top_k=5, top_p=0.9)
-    written = generate(lm, prompts, sampling, uniforms)
-    lm.to(device)
-    with torch.no_grad():
-        there = lm.vocabulary_logits(lm.hidden_states(rows)).log_softmax(-1)
-    torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-5 if device == "cpu" else 1e-4)
-    again = generate(lm, prompts, sampling, uniforms)
-    differ = [one.path.action != other.path.action for one, other in zip(again, written, strict=True)]
-    assert sum(differ) <= (0 if device == "cpu" else 1), "a number on the edge between two tokens falls on either side"
 
 
 def first_update(model_folder: Path, device: str, way: str) -> tuple[object, object, list[torch.Tensor]]:
@@ -72,7 +46,7 @@ def first_update(model_folder: Path, device: str, way: str) -> tuple[object, obj
 
 @every_device
 @pytest.mark.parametrize("way", WAYS)
-def test_an_update_is_that_of_the_processor(zoo_folder: Callable[[str], Path], device: str, way: str) -> None:
+def test_updates_equal_those_on_the_cpu(zoo_folder: Callable[[str], Path], device: str, way: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     *here, ours = first_update(zoo_folder("qwen2"), "cpu", way)
     *there, theirs = first_update(zoo_folder("qwen2"), device, way)
@@ -101,7 +75,7 @@ def test_a_model_is_checked_on_the_device_that_trains(monkeypatch: pytest.Monkey
 @every_device
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("way", WAYS)
-def test_it_trains_and_moves(
+def test_checkpoints_move_between_devices(
     zoo_folder: Callable[[str], Path], tmp_path: Path, device: str, dtype: str, way: str
 ) -> None:
     """And a checkpoint of one device goes on on another."""

@@ -12,7 +12,7 @@ from toy import make_method, randomise
 from poad_sb3.language_model.cpu_fast_path import few_rows_product
 from poad_sb3.language_model.forward import decoder_pass
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import Packed, TokenRow, moved
+from poad_sb3.language_model.packing import Packed, TokenRow
 
 
 @pytest.fixture
@@ -22,41 +22,7 @@ def lm() -> LanguageModel:
     return made
 
 
-def numbers(*sizes: int, seed: int = 0) -> tuple[int, ...]:
-    return tuple(torch.randint(3, 800, sizes, generator=torch.Generator().manual_seed(seed)).tolist())
-
-
-def alone(lm: LanguageModel, rows: list[TokenRow]) -> Tensor:
-    return torch.cat([lm.hidden_states([row]) for row in rows])
-
-
 # ------------------------------------------------------------------ the bound
-
-
-def test_rows_that_merge_further_than_planned_keep_the_bound(
-    lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Among all rows long ones stand between the short ones; in a chunk of short ones there are none between."""
-    limit, start = 256, numbers(10)
-    monkeypatch.setattr(lm, "max_tokens_per_forward", limit)
-    short = [TokenRow((*start, 10 * k, *numbers(2, seed=k)), None, (12,)) for k in range(1, 11)]
-    long = [TokenRow((*start, 10 * k + 5, *numbers(limit - 11, seed=k)), None, (limit - 1,)) for k in range(1, 11)]
-    others = [TokenRow(numbers(5, seed=100 + k), None, (4,)) for k in range(20)]
-    rows, seen = [*short, *long, *others], []
-    real = torch.zeros(len(rows))
-
-    def counted(model: Any, packed: Packed, **kwargs: Any) -> Tensor:
-        seen.append(tuple(packed.ids.shape))
-        return decoder_pass(model, packed, **kwargs)
-
-    monkeypatch.setattr("poad_sb3.language_model.language_model.decoder_pass", counted)
-    with torch.no_grad():
-        for chunk in lm.chunks(rows):
-            together = lm.hidden_states([rows[index] for index in chunk])
-            for index, hidden in zip(chunk, together, strict=True):
-                real[index] = (hidden - alone(lm, [rows[index]])[0]).abs().max()
-    assert all(n == 1 or n * longest <= limit for n, longest in seen)
-    assert real.max() < 1e-4
 
 
 def test_a_read_of_nothing_is_nothing(lm: LanguageModel) -> None:
@@ -76,37 +42,6 @@ def test_an_error_that_keeps_texts_from_sharing_a_pass_is_a_warning(monkeypatch:
     monkeypatch.setattr("poad_sb3.language_model.language_model.decoder_pass", broken)
     with pytest.warns(RuntimeWarning, match=r"Several texts cannot share a pass of 'pocket' \(RuntimeError: no such"):
         assert LanguageModel("pocket").plain_passes
-
-
-def test_an_expanded_tensor_is_pinned_as_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned = []
-
-    def pin_memory(tensor: Tensor) -> Tensor:
-        pinned.append(tensor)
-        return tensor
-
-    monkeypatch.setattr(Tensor, "pin_memory", pin_memory)
-    monkeypatch.setattr(Tensor, "to", lambda tensor, *_, **__: tensor)
-    positions = torch.arange(3).expand(2, -1)
-    assert torch.equal(moved(positions, torch.device("cuda")), positions)
-    assert [one.is_contiguous() for one in pinned] == [True]
-
-
-# ------------------------------------------------------------------ the head
-
-
-@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
-def test_a_head_that_is_trained_alone_gets_its_gradient() -> None:
-    lm = LanguageModel("pocket", lora={"target_modules": ["lm_head"]})
-    randomise(lm)
-    hidden, tokens = lm.hidden_states([TokenRow(numbers(9), None, (5, 8))]), (7, 9)
-    trained = [one for one in lm.parameters() if one.requires_grad]
-    lm.child_log_probs(hidden, [(token,) for token in tokens]).sum().backward()  # type: ignore[no-untyped-call]
-    ours = [one.grad for one in trained]
-    table = lm.vocabulary_logits(hidden).log_softmax(-1)
-    plain = torch.autograd.grad(table[0, 7] + table[1, 9], trained)
-    for one, other in zip(ours, plain, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 # ------------------------------------------------------------------ few rows

