@@ -85,6 +85,6 @@ def require_equal_training(model: Any, ranks: Ranks) -> None:
     names = [name for kind in (PPOSettings, CreditSettings, SamplingSettings) for name in kind.defaults()]
     settings = {name: getattr(model, name) for name in names if not callable(getattr(model, name))}
     lm = model.policy.lm
-    passes = (lm.plain_passes, lm.packs_trees, lm.caches, lm.cpu_fast_path)  # found by checks on each machine
+    passes = (lm.plain_passes, lm.packs_trees, lm.caches)  # found by checks on each machine
     digest.update(repr((model.num_timesteps, generators, settings, passes)).encode())
     ranks.require_equal("weights, settings, kinds of passes and random generators", digest.hexdigest())

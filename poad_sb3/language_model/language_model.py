@@ -25,7 +25,6 @@ from torch.distributed.fsdp import FSDPModule
 from poad_sb3.distributed.ranks import Ranks, current_ranks
 from poad_sb3.distributed.sharding import shard
 from poad_sb3.errors import ModelError, RankError
-from poad_sb3.language_model.cpu_fast_path import FastDecoding, applies_to, few_rows_logits
 from poad_sb3.language_model.decoding import CachedDecoding, Decoding, PlainDecoding
 from poad_sb3.language_model.forward import decoder_of, decoder_pass, parts_of, passes_of
 from poad_sb3.language_model.gradient_checkpointing import enable_checkpointing, recomputing, spare_linear4bit
@@ -123,11 +122,10 @@ class LanguageModel(nn.Module):
         spare_linear4bit(self)
         self.is_full_precision = is_full_precision(base)
         # Assumed until check_model has run: tree masks work, and rows are not merged.
-        self.plain_passes, self.packs_trees, self.hidden_size, self._decodes_fast = False, True, 0, False
+        self.plain_passes, self.packs_trees, self.hidden_size = False, True, 0
         self._recomputes: list[nn.Module] = []
         found = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name, check)
-        self.hidden_size, self.plain_passes, self.packs_trees, self.caches, is_fast = found
-        self.cpu_fast_path = chosen.cpu_fast_path and is_fast
+        self.hidden_size, self.plain_passes, self.packs_trees, self.caches = found
         if before is not None:
             reference = partial(self.hidden_states, reference=True)
             trained = [one for one in self.network.parameters() if one.requires_grad]
@@ -191,7 +189,7 @@ class LanguageModel(nn.Module):
     def use_plain_passes(self) -> None:
         """Disable merged rows, batches and caches: every position that is read gets a plain pass of its own."""
         self.plain_passes = True
-        self.packs_trees = self.caches = self.cpu_fast_path = False
+        self.packs_trees = self.caches = False
 
     # ------------------------------------------------------------------ text and tokens
 
@@ -317,8 +315,6 @@ class LanguageModel(nn.Module):
         """Compute the logits of the whole vocabulary after each hidden state, float32, `[n, vocabulary]`."""
         with self._model(reference) as model:
             head, config = model.get_output_embeddings(), model.config.get_text_config()
-            if self._decodes_fast and type(head) is nn.Linear:
-                return adjust_logits(self(few_rows_logits, head, hidden), config)
             return adjust_logits(self(all_logits, head, hidden), config)
 
     def child_logits(self, hidden: Tensor, children: Sequence[TokenIds], *, reference: bool = False) -> Tensor:
@@ -421,22 +417,13 @@ class LanguageModel(nn.Module):
         """Prepare the model to continue prompts within this context; it has no other use meanwhile."""
         # A shard holds no matrix to add the adapter to.
         with merged(self.base) if self.is_full_precision and not self.is_sharded else nullcontext():
-            self._decodes_fast = self._may_be_fast()
-            try:
-                yield
-            finally:
-                self._decodes_fast = False
-
-    def _may_be_fast(self) -> bool:
-        return self.cpu_fast_path and self.base.device.type == "cpu" and applies_to(decoder_of(self.base))
+            yield
 
     def start_decoding(self, prompts: Sequence[TokenIds]) -> Decoding:
         """Start to continue prompts token by token, with a cache where the model has one that can be trusted."""
         self._require_room(max(map(len, prompts)))
         if not self.caches:
             return PlainDecoding(self.hidden_states, prompts)
-        if self._may_be_fast():
-            return FastDecoding(self.base, prompts, enter=self)
         return CachedDecoding(self.base, prompts, takes_bias=self.packs_trees, enter=self)
 
     # ------------------------------------------------------------------ modes

@@ -4,7 +4,7 @@ Some things differ between architectures without any error: how a model changes 
 caps), whether it attends to a packed tree of continuations as to separate sequences (sliding windows, biases by
 distance and recurrent layers do not), whether the hidden states of a text depend on its batch or on later tokens (with
 routing of experts by batch or sparse attention by index they may), whether its key-value cache continues padded
-prompts, by its modules and by the CPU fast path, whether taking its adapter off restores it, and whether its layers
+prompts, whether taking its adapter off restores it, and whether its layers
 compute the same when their activations are computed again for the backward pass.
 """
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,10 +20,9 @@ import torch
 from torch import Tensor
 
 from poad_sb3.errors import ModelError
-from poad_sb3.language_model.cpu_fast_path import FastDecoding, applies_to
 from poad_sb3.language_model.decoding import CachedDecoding, Decoding
 from poad_sb3.language_model.forward import decoder_of
-from poad_sb3.language_model.lora import is_quantized, merged
+from poad_sb3.language_model.lora import is_quantized
 from poad_sb3.language_model.packing import TokenIds, TokenRow
 from poad_sb3.settings.model import Check
 
@@ -49,14 +47,12 @@ class Abilities(NamedTuple):
             hidden state depends on the rest of its batch or on later tokens.
         packs_trees: Whether several continuations of a prompt may share a row.
         caches: Whether the model's key-value cache continues prompts of different lengths.
-        is_fast: Whether `cpu_fast_path` decodes as the model's own modules do.
     """
 
     hidden_size: int
     plain_passes: bool
     packs_trees: bool
     caches: bool
-    is_fast: bool
 
 
 def is_full_precision(base: Any) -> bool:
@@ -134,14 +130,10 @@ def check_model(
     room = getattr(base.config.get_text_config(), "max_position_embeddings", None) or _SIBLING + len(tokens)
     sibling = min(_SIBLING, max(2, room - len(tokens)))
     packs = packs and _agrees(partial(_pack_error, sibling), tokens, hidden_states, tolerance)
-    cached, written_out = partial(CachedDecoding, base, takes_bias=packs), partial(FastDecoding, base)
+    cached = partial(CachedDecoding, base, takes_bias=packs)
     one_by_one = partial(_one_by_one, hidden_states) if plain else hidden_states
     caches = _agrees(partial(_cache_error, cached), tokens, one_by_one, tolerance)
-    is_fast = packs and caches and is_full_precision(base)  # in 16 bits a pass of another shape rounds in its own way
-    with merged(base) if is_fast else nullcontext():  # as where it is used
-        is_fast = is_fast and applies_to(decoder_of(base))
-        is_fast = is_fast and _agrees(partial(_cache_error, written_out), tokens, hidden_states, tolerance)
-    return Abilities(hidden.shape[-1], plain, packs, caches, is_fast)
+    return Abilities(hidden.shape[-1], plain, packs, caches)
 
 
 def probe_length(base: Any) -> int:

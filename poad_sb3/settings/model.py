@@ -90,9 +90,6 @@ class ModelSettings(Settings):
         "shard the weights over the ranks (FSDP2), for a base that one device does not hold and for lora=None; each "
         "rank reads the whole base into the memory of its host first",
     )
-    cpu_fast_path: bool = setting(
-        True, Flag(), "decode on a processor without the model's own modules where that gives the same (Llama, Qwen)"
-    )
     check: str = setting(
         Check.ERROR,
         Choice(words=tuple(Check)),

@@ -40,7 +40,7 @@ def _checked(base: Any, hidden_states: Any, vocabulary_logits: Any, name: str, c
 def _measured(lm: LanguageModel) -> agreement.Agreement:
     if lm.source.name not in SHIPPED_MODELS:
         return _measure(lm)
-    key = ("agreement", lm.caches, lm.cpu_fast_path, *_key(lm))
+    key = ("agreement", lm.caches, *_key(lm))
     if key not in _known:
         _known[key] = _measure(lm)
     return _known[key]

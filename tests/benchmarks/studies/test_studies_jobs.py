@@ -120,7 +120,7 @@ def test_defaults_that_no_piece_names_are_those_they_were_made_with() -> None:
     named = {*preset("pocket/virtualhome", "POAD"), "action_sampling", "micro_batches"}
     nothing_to_learning = {"stats_window_size", "tensorboard_log", "verbose", "seed", "device", *PRIVATE}
     of_loading = {"use_sde", "model", "revision", "attn_implementation", "gradient_checkpointing", "check"}
-    speed = {"max_tokens_per_forward", "cpu_fast_path"}
+    speed = {"max_tokens_per_forward"}
     others = {"policy", "env", "policy_kwargs"}
     known = {*SILENT, *named, *nothing_to_learning, *of_loading, *speed, *others}
     assert defaults.keys() <= known, f"say here what {sorted(defaults.keys() - known)} is to studies"

@@ -520,7 +520,6 @@ MODEL = {
     "critic_whitening": True,
     "critic_init": "zero",
     "max_tokens_per_forward": 1024,
-    "cpu_fast_path": True,
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,13 @@ from hypothesis import strategies as st
 from peft.tuners import lora
 from torch import Tensor, nn
 from toy import properties, randomise
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 from transformers.cache_utils import DynamicLayer
 from zoo import ZOO
 
 from poad_sb3.distributions.free import generate
 from poad_sb3.language_model import decoding
-from poad_sb3.language_model.cpu_fast_path import FastDecoding, TokenPass, applies_to
-from poad_sb3.language_model.decoding import CachedDecoding, _GrowingLayer
+from poad_sb3.language_model.decoding import _GrowingLayer
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.loading import ModelSource, load
 from poad_sb3.language_model.lora import merged
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.settings.sampling import SamplingSettings
@@ -147,99 +143,6 @@ def test_batches_hold_each_prompt_once_within_their_bound(
         assert len(size) * max(size) <= 8 * bound or len(size) == 1
         assert number == len(sizes) or (len(size) + 1) * max(size) > 8 * bound, "no batch is smaller than it has to be"
     assert [one for size in sizes for one in size] == sorted((one + n_new for one in lengths), reverse=True)
-
-
-# ------------------------------------------------------------------ a token's pass, written out
-
-
-LIKE_LLAMA = ("pocket", "llama2", "llama3", "qwen2", "qwen3")
-
-
-@pytest.mark.parametrize("name", ["pocket", *ZOO])
-def test_the_fast_path_is_for_llama_alone(models: Callable[[str], LanguageModel], name: str) -> None:
-    """Gemma adds 1 to the weights of its norms, Phi turns half of a head, Mistral's window ends: these go as before."""
-    lm = models(name)
-    assert lm.cpu_fast_path == (name in LIKE_LLAMA)
-    with lm.decoding():
-        assert type(lm.start_decoding([(1, 2, 3)])) is (FastDecoding if lm.cpu_fast_path else CachedDecoding)
-
-
-@pytest.mark.parametrize("n_rows", [1, 3, 12])
-@pytest.mark.parametrize("name", LIKE_LLAMA)
-def test_the_fast_path_equals_the_modules(models: Callable[[str], LanguageModel], name: str, n_rows: int) -> None:
-    """All weights differ from those of a fresh model: norms, biases and heads of their own have an effect."""
-    lm, random = copy.deepcopy(models(name)), np.random.default_rng(n_rows)
-    for number, one in enumerate(lm.base.parameters()):
-        one.add_(
-            0.2 * torch.randn(one.shape, generator=torch.Generator().manual_seed(number)) * one.abs().mean() + 0.01
-        )
-    prompts = [tuple(random.integers(2, 60, size=size).tolist()) for size in random.integers(1, 30, size=n_rows)]
-    with lm.decoding():
-        ours, theirs = lm.start_decoding(prompts), CachedDecoding(lm.base, prompts, takes_bias=True)
-        assert type(ours) is FastDecoding
-        for _ in range(5):
-            tokens = random.integers(2, 60, size=n_rows).tolist()
-            for one in (ours, theirs):
-                one.advance(range(n_rows), tokens)
-            assert ours.hidden.shape == theirs.hidden.shape
-            near(ours.hidden, theirs.hidden)
-
-
-@pytest.mark.parametrize("part", ["self_attn", "input_layernorm"])
-def test_rejects_llama_lookalikes(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Known classes, of another version of transformers perhaps, that do a little more: the comparison tells."""
-    base, tokenizer = load(ModelSource("pocket"))
-    kind = type(getattr(base.get_decoder().layers[1], part))
-    plain = kind.forward
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        output = plain(*args, **kwargs)
-        return (1.01 * output[0], *output[1:]) if isinstance(output, tuple) else 1.01 * output
-
-    monkeypatch.setattr(kind, "forward", forward)
-    lm = LanguageModel(lambda: (base, tokenizer))
-    with lm.decoding():
-        assert applies_to(lm.base.get_decoder())
-    assert lm.caches
-    assert not lm.cpu_fast_path
-
-
-@pytest.mark.usefixtures("every_check")
-def test_rejects_a_fast_path_that_gives_nan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TokenPass, "__call__", lambda self, tokens, *_: torch.full((len(tokens), 128), torch.nan))
-    assert not LanguageModel().cpu_fast_path
-
-
-def tiny(kind: str, **settings: Any) -> Any:
-    config = CONFIG_MAPPING[kind](
-        vocab_size=100, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, max_position_embeddings=512, **settings,
-    )  # fmt: skip
-    torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config).eval()
-
-
-def test_other_architectures_have_no_fast_path() -> None:
-    """Ministral 3 scales its queries at late positions; Mistral without a window is as Llama."""
-    assert applies_to(tiny("mistral", sliding_window=None).get_decoder())
-    assert not applies_to(tiny("ministral3").get_decoder())
-    assert not applies_to(tiny("olmo2").get_decoder())
-    assert not applies_to(tiny("granite").get_decoder())
-
-
-@pytest.mark.parametrize(("name", "way"), [("layers.1.mlp.up_proj", "before"), ("norm", "after"), ("", "instead")])
-def test_hooked_modules_disable_the_fast_path(name: str, way: str) -> None:
-    """A hook, registered at any time, sees and changes every token; so does another forward."""
-    decoder = tiny("llama").get_decoder()
-    assert applies_to(decoder)
-    module = decoder.get_submodule(name)
-    if way == "instead":
-        module.forward = module.forward
-    elif way == "before":
-        module.register_forward_pre_hook(lambda *_: None)
-    else:
-        module.register_forward_hook(lambda *_: None)
-    assert not applies_to(decoder)
 
 
 # ------------------------------------------------------------------ the adapter, added up
