@@ -21,8 +21,8 @@ runs = pd.DataFrame(
 by_method = runs.groupby(["task", "method"])
 print(by_method.agg(seeds=("seed", "count"), area=("area", "mean"), last=("last return", "mean")).round(3).to_string())
 
-# `pieces/`: each run with all of its settings, its curve, the machine and the versions.
-pieces = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((STUDIES / "pieces").glob("*.json"))]
-table = pd.json_normalize(pieces, max_level=1)
+# `pieces/`: each run in a line, with all of its settings, its curve, the machine and the versions.
+lines = [line for path in sorted((STUDIES / "pieces").glob("*.jsonl")) for line in path.read_text().splitlines()]
+table = pd.json_normalize([json.loads(line) for line in lines], max_level=1)
 method = table["settings.algorithm"].fillna(table["settings.method"])  # the studies of code call it `method`
 print(table.groupby(method)["settings.seed"].agg(runs="count", seeds="nunique"))

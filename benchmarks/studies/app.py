@@ -34,6 +34,7 @@ class Action(StrEnum):
     RUN = "run"
     TUNE = "tune"
     REPORT = "report"
+    PACK = "pack"
 
 
 def study_names() -> dict[str, str]:
@@ -46,7 +47,8 @@ def study_names() -> dict[str, str]:
 def run_study(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which; `python -m benchmarks` lists them.")],
     action: Annotated[
-        Action, typer.Argument(help="run: what is not there yet, then the report; tune: rates only; report.")
+        Action,
+        typer.Argument(help="run: what is not there yet, then the report; tune: rates only; report; pack its pieces."),
     ] = Action.RUN,
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
     seeds: Annotated[
@@ -65,14 +67,8 @@ def run_study(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where reports are, and pieces below.")] = STUDIES,
 ) -> None:
     """Run a study and report; the same command resumes it, and studies share their jobs."""
-    from benchmarks.studies.registry import ALL
-
-    study = next((one for one in ALL if one.name == name), None)
-    if study is None:
-        raise StudyError(f"Expected a study; got {name!r}. Fix: one of {', '.join(study_names())}.")
+    study = _find_study(name, quick=quick)
     given = None if seeds is None else parse_seeds(seeds)
-    if quick and not getattr(study, "has_quick", False):
-        raise StudyError(f"Expected a study that has a small version; got {name} with --quick. Fix: leave out --quick.")
     out = QUICK if quick and out == STUDIES else out
     chosen = [one for one in tasks.split(",") if one]
     numbers = study.seeds if given is None else given
@@ -81,11 +77,14 @@ def run_study(
     listed = list(study.jobs(options, pieces))  # an error in the options is raised before anything is done
     if action is Action.TUNE and not listed:
         raise StudyError(f"Expected a study that tunes rates; got {name}. Fix: python -m benchmarks study {name}.")
-    if action is Action.REPORT and not any(pieces.folder.glob("*.json")):
+    if action is Action.REPORT and not pieces.names:
         raise StudyError(f"Expected pieces in {pieces.folder}; got none. Fix: copy {STUDIES / 'pieces'} there.")
     if plan:
         for line in planned(listed, pieces):
             console().print(line, markup=False, highlight=False, soft_wrap=True)
+        return
+    if action is Action.PACK:
+        console().print(f"  {pieces.pack(study.name, [job.name for job in listed])}")
         return
     failed: JobFailedError | None = None
     if action is not Action.REPORT:
@@ -98,6 +97,17 @@ def run_study(
             console().print(line, markup=False, highlight=False, soft_wrap=True)
     if failed is not None:
         raise failed
+
+
+def _find_study(name: str, *, quick: bool) -> AnyStudy:
+    from benchmarks.studies.registry import ALL
+
+    study = next((study for study in ALL if study.name == name), None)
+    if study is None:
+        raise StudyError(f"Expected a study; got {name!r}. Fix: one of {', '.join(study_names())}.")
+    if quick and not getattr(study, "has_quick", False):
+        raise StudyError(f"Expected a study that has a small version; got {name} with --quick. Fix: leave out --quick.")
+    return study
 
 
 def planned(jobs: Sequence[Job], pieces: Pieces) -> list[str]:

@@ -22,7 +22,7 @@ from benchmarks.studies.engine.jobs import (
     TrainingJob,
     WarmStartJob,
 )
-from benchmarks.studies.engine.pieces import STUDIES, identifier
+from benchmarks.studies.engine.pieces import STUDIES, Pieces, identifier
 from lang_envs.cli.common import console
 
 TIMES = frozenset({"cpu_seconds", "seconds"})
@@ -61,25 +61,24 @@ def identifiers(folder: Path = STUDIES) -> dict[str, list[str]]:
     return {name: names for name, names in {**found, **first}.items() if names}
 
 
-def find_pieces(wanted: str, folder: Path = STUDIES) -> list[Path]:
-    """Return the pieces of an id: one that begins with it whole, part by part, or a piece of that name.
+def find_pieces(wanted: str, folder: Path = STUDIES) -> list[str]:
+    """Return the names of the pieces of an id: one that begins with it whole, part by part, or a piece of that name.
 
     Raises:
         StudyError: If there are no such pieces.
     """
-    known, pieces, wanted = identifiers(folder), folder / "pieces", wanted.rstrip("/")
+    known, wanted = identifiers(folder), wanted.rstrip("/")
     names = [name for id_, own in known.items() if f"{id_}/".startswith(f"{wanted}/") for name in own]
-    if wanted and "/" not in wanted and (pieces / f"{wanted}.json").exists():
+    if wanted and "/" not in wanted and Pieces(folder / "pieces").read(wanted) is not None:
         names = [wanted]
-    paths = [pieces / f"{name}.json" for name in dict.fromkeys(names)]
     study = wanted.partition("/")[0]
-    if not paths and (folder / f"{study}.json").exists():
+    if not names and (folder / f"{study}.json").exists():
         own = ", ".join(one for one in known if one.startswith(f"{study}/")) or "none yet"
         raise StudyError(f"Expected a result of {study} that has runs: {own}; got {wanted!r}. Fix: one of these.")
-    if not paths:
+    if not names:
         near = ", ".join(dict.fromkeys(id_.partition("/")[0] for id_ in known))
         raise StudyError(f"Expected the id of a result; got {wanted!r}. Fix: one that begins with {near}, or a piece.")
-    return paths
+    return list(dict.fromkeys(names))
 
 
 def job_of(settings: Mapping[str, Any]) -> Job:
@@ -182,20 +181,22 @@ def reproduce(
         return
     torch.set_num_threads(1)  # as in every run
     here, parted = describe_machine(), 0
-    paths = list(dict.fromkeys(path for one in ids for path in find_pieces(one, out)))
-    for number, path in enumerate(paths, 1):
+    names, pieces = list(dict.fromkeys(name for id_ in ids for name in find_pieces(id_, out))), Pieces(out / "pieces")
+    for number, name in enumerate(names, 1):
         if show:
-            console().print(path.stem, highlight=False)
+            console().print(name, highlight=False)
             continue
-        piece = json.loads(path.read_bytes())
+        piece = pieces.read(name)
+        if piece is None:
+            raise StudyError(f"Expected a piece {name} in {pieces.folder}; got none. Fix: restore it from git.")
         job = job_of(piece["settings"])
-        console().print(f"{number} of {len(paths)}: {job}", markup=False, highlight=False, soft_wrap=True)
+        console().print(f"{number} of {len(names)}: {job}", markup=False, highlight=False, soft_wrap=True)
         result = job.run()
         differences = compare(piece["result"], result)
         parted += bool(differences)
         for line in lines_of(piece["result"], differences, same_machine(piece["measured"], here)):
             console().print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     if not show:
-        console().print(f"{len(paths) - parted} of {len(paths)} equal.", highlight=False)
+        console().print(f"{len(names) - parted} of {len(names)} equal.", highlight=False)
     if parted:
         raise typer.Exit(1)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from benchmarks.app import app
 from benchmarks.runner.errors import StudyError
 from benchmarks.studies.engine.jobs import TaskJob
-from benchmarks.studies.engine.pieces import STUDIES, Pieces
+from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.reproduce import (
     compare,
     find_pieces,
@@ -29,7 +29,7 @@ from benchmarks.studies.reproduce import (
 )
 
 ROOT = Path(__file__).parents[3]
-COMMITTED = sorted((STUDIES / "pieces").glob("*.json"))
+COMMITTED = Pieces()
 
 
 def _reproduce(*arguments: str):
@@ -38,15 +38,17 @@ def _reproduce(*arguments: str):
 
 def test_every_committed_piece_is_a_job_of_now() -> None:
     """A changed default or base model would make committed results those of another method."""
-    for path in COMMITTED:
-        settings = json.loads(path.read_bytes())["settings"]
-        assert job_of(settings).name == path.stem
+    assert len(COMMITTED.names) > 1600
+    for name in COMMITTED.names:
+        piece = COMMITTED.read(name)
+        assert piece is not None
+        assert job_of(piece["settings"]).name == name
 
 
 def test_every_id_of_the_site_has_its_pieces() -> None:
     for name, pieces in identifiers().items():
-        assert find_pieces(name) == [STUDIES / "pieces" / f"{one}.json" for one in dict.fromkeys(pieces)]
-        assert all(path.exists() for path in find_pieces(name))
+        assert find_pieces(name) == list(dict.fromkeys(pieces))
+        assert {*pieces} <= {*COMMITTED.names}
     page = (ROOT / "docs/benchmarks/first_studies.md").read_text(encoding="utf-8")
     shown = re.findall(r"`reproduce (first/[^`]+?)(?:/TABLE)?`", page)
     assert len(shown) > 10
@@ -128,11 +130,27 @@ def test_a_result_is_made_again_and_compared(folder: Path) -> None:
     assert listed.stdout.split() == [path.stem]
 
 
+def test_packed_pieces_are_found(folder: Path) -> None:
+    pieces = Pieces(folder / "pieces")
+    (name,) = pieces.names
+    before = pieces.read(name)
+    assert pieces.pack("tasks", [name, "missing"]) == folder / "pieces/tasks.jsonl"
+    assert [path.name for path in (folder / "pieces").iterdir()] == ["tasks.jsonl"]
+    assert pieces.read(name) == before == Pieces(folder / "pieces").read(name)
+    assert pieces.find(TaskJob("KeyToken-v0", episodes=1)) is not None
+    assert pieces.pack("tasks", []) == folder / "pieces/tasks.jsonl"
+    assert pieces.names == [name]
+
+
 @pytest.mark.slow
 def test_another_cpu_capability_is_named_with_the_step_where_curves_part() -> None:
     """Ten minutes: a run of AVX512 again with the sums of AVX2."""
-    path = next(one for one in COMMITTED if json.loads(one.read_bytes())["measured"].get("cpu_capability") == "AVX512")
-    command = [sys.executable, "-m", "benchmarks", "reproduce", path.stem]
+    name = next(
+        name
+        for name in COMMITTED.names
+        if (piece := COMMITTED.read(name)) is not None and piece["measured"].get("cpu_capability") == "AVX512"
+    )
+    command = [sys.executable, "-m", "benchmarks", "reproduce", name]
     environment = {**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert "cpu capability AVX512, here AVX2" in done.stdout or "equal bit for bit" in done.stdout

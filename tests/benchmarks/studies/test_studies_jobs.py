@@ -66,7 +66,7 @@ def test_names_tell_task_method_steps_and_seed() -> None:
 )
 def test_a_torn_piece_is_none_and_is_written_again(torn: str, tmp_path: Path) -> None:
     pieces = Pieces(tmp_path)
-    pieces.path(job()).write_text(torn)
+    pieces.path(job().name).write_text(torn)
     assert pieces.find(job()) is None
     pieces.put(job(), result(), {})
     assert pieces.find(job()) == result()
@@ -83,7 +83,7 @@ def test_a_piece_cut_anywhere_is_none(tmp_path: Path) -> None:
 
 def test_a_piece_under_the_name_of_another_is_none(tmp_path: Path) -> None:
     pieces = Pieces(tmp_path)
-    pieces.put(job(1), result(), {}).rename(pieces.path(job(2)))
+    pieces.put(job(1), result(), {}).rename(pieces.path(job(2).name))
     assert pieces.find(job(2)) is None
 
 
