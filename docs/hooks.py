@@ -11,22 +11,22 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-OUTSIDE = ("data/results/*.png", "data/results/studies/*.png", "examples/*.py")
-"""Files that GitHub finds by their own paths; the site has copies in `assets`."""
+OUTSIDE = ("data/results/*.png", "data/results/studies/*.png", "examples/*.*", "examples/[!_]*/*.*")
+"""Files that pages link to by their paths in the repository; the site has copies, as if `docs` were its root."""
 _EQUATION = re.compile(r'<(?P<tag>div|span) class="arithmatex">\\[\[(](?P<tex>.*?)\\[\])]</(?P=tag)>', re.DOTALL)
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the files outside of `docs`."""
     for path in (path for pattern in OUTSIDE for path in ROOT.glob(pattern)):
-        place = f"assets/{path.relative_to(ROOT).as_posix()}"
-        files.append(File.generated(config, place, abs_src_path=str(path)))
+        files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
     return files
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Point links to the copies of the files outside of `docs`."""
-    return re.sub(r"(\]\((?:\.\./)*)\.\./((?:data/results|examples)/)", r"\1assets/\2", markdown)
+    """Point links between `docs` and the files outside of it to the copies."""
+    markdown = re.sub(r"(\]\((?:\.\./)*)\.\./((?:data/results|examples)/)", r"\1\2", markdown)
+    return markdown.replace("](../docs/", "](../")
 
 
 def on_page_content(html: str, **_: object) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -36,6 +36,12 @@ ACTIONS = ("use the knife to chop the onion", "use the knife to chop the tomato"
 REWARDS = (0.0, 1.0, 0.0)
 """The order is a tomato salad."""
 GAMMA = 0.95
+RULES = (
+    ("Action level", "TWOSOME: one number for all", "action", 1.0),
+    ("Naive token level", f"NTPO: \u03b3 = {GAMMA:g} at every token", "token", GAMMA),
+    ("BAD", "POAD: \u03b3 between actions only", "token", 1.0),
+)
+"""Name, remark, `credit_level` and `gamma_token` of the rules."""
 THEMES = {
     "light": {"ink": "#1f2328", "dim": "#59636e", "none": "#eaeef2", "good": "#0072b2", "bad": "#c2570c"},
     "dark": {"ink": "#f0f6fc", "dim": "#9198a1", "none": "#262c36", "good": "#2c74b3", "bad": "#b8691f"},
@@ -43,36 +49,16 @@ THEMES = {
 _LEFT, _CELL, _ROW, _GAP = 2.75, 0.8, 0.62, 0.14  # inches
 
 
-class Credit(NamedTuple):
-    """Credit of an action by one rule: of every token, end token included, and of the whole action."""
+def credits(level: str, gamma_token: float) -> tuple[list[float], float]:
+    """Compute the credit of each token of the first action, its end token included, and of the whole action.
 
-    name: str
-    remark: str
-    advantages: tuple[float, ...]
-    total: float
-
-
-def tokens(action: str) -> tuple[str, ...]:
-    """Return the tokens of an action: words, and an end token."""
-    return (*action.split(), "<end>")
-
-
-def credits() -> list[Credit]:
-    """Compute the credit of the first action by action-level GAE, by NTPO and by BAD."""
+    The critic has the exact values of the uniform policy under the backup of the rule.
+    """
     n = len(ACTIONS)
     transitions = np.zeros((2, n, 2))
     transitions[..., 1] = 1.0  # the second state is the end
     admissible, rewards = np.array([[True] * n, [False] * n]), np.array([REWARDS, [0.0] * n])
-    problem = TokenMDP(tuple(map(tokens, ACTIONS)), admissible, rewards, transitions, GAMMA)
-    return [
-        _credit(problem, "Action level", "TWOSOME: one number for all", "action", 1.0),
-        _credit(problem, "Naive token level", f"NTPO: \u03b3 = {GAMMA:g} at every token", "token", GAMMA),
-        _credit(problem, "BAD", "POAD: \u03b3 between actions only", "token", 1.0),
-    ]
-
-
-def _credit(problem: TokenMDP, name: str, remark: str, level: str, gamma_token: float) -> Credit:
-    """Credit by one estimator, whose critic has the exact values of the uniform policy under its own backup."""
+    problem = TokenMDP(tuple((*action.split(), "<end>") for action in ACTIONS), admissible, rewards, transitions, GAMMA)
     solution = evaluate_tokens(problem, uniform_over_children(problem), gamma_token)
     action = problem.actions[0]
     values = [solution.values[0, problem.trie.prefixes.index(action[:j])] for j in range(len(action))]
@@ -92,14 +78,15 @@ def _credit(problem: TokenMDP, name: str, remark: str, level: str, gamma_token: 
     )
     advantages = estimator.advantages(rollout)[0, 0]
     spread = advantages if n_values > 1 else np.repeat(advantages, len(action))
-    return Credit(name, remark, tuple(map(float, spread)), float(advantages.sum()))
+    return spread.tolist(), float(advantages.sum())
 
 
 def draw_credits(path: Path, theme: dict[str, str]) -> None:
     """Draw the three rules below each other: a column for each token, blue for praise and orange for blame."""
-    rules, words = credits(), tokens(ACTIONS[0])
-    width, height = _LEFT + _CELL * (len(words) + 1) + 0.1, (_ROW + _GAP) * len(rules) + 0.75
-    largest = max(abs(advantage) for rule in rules for advantage in rule.advantages)
+    words = [*ACTIONS[0].split(), "<end>"]
+    rows = [(name, remark, *credits(level, gamma_token)) for name, remark, level, gamma_token in RULES]
+    width, height = _LEFT + _CELL * (len(words) + 1) + 0.1, (_ROW + _GAP) * len(rows) + 0.75
+    largest = max(abs(advantage) for *_, advantages, _ in rows for advantage in advantages)
     with mpl.rc_context({"svg.hashsalt": "credit", "svg.fonttype": "path", "font.family": "DejaVu Sans"}):
         figure = Figure((width, height))
         axes = figure.add_axes((0, 0, 1, 1))
@@ -114,11 +101,11 @@ def draw_credits(path: Path, theme: dict[str, str]) -> None:
         write(_LEFT + _CELL * (len(words) + 0.5), 0.42, "action", theme["dim"])
         write(0.1, 0.32, "Reward 0: the order is", theme["dim"], ha="left", size=9.5)
         write(0.1, 0.52, "a tomato, not an onion", theme["dim"], ha="left", size=9.5)
-        for row, rule in enumerate(rules):
-            top = 0.7 + row * (_ROW + _GAP)
-            write(0.1, top + 0.22, rule.name, theme["ink"], ha="left", weight="bold", size=12.5)
-            write(0.1, top + 0.46, rule.remark, theme["dim"], ha="left", size=9.5)
-            for j, advantage in enumerate(rule.advantages):
+        for number, (name, remark, advantages, total) in enumerate(rows):
+            top = 0.7 + number * (_ROW + _GAP)
+            write(0.1, top + 0.22, name, theme["ink"], ha="left", weight="bold", size=12.5)
+            write(0.1, top + 0.46, remark, theme["dim"], ha="left", size=9.5)
+            for j, advantage in enumerate(advantages):
                 left, share = _LEFT + _CELL * j, abs(advantage) / largest
                 strength = 0.0 if share < 1e-9 else 0.6 + 0.4 * share
                 end = np.array(to_rgb(theme["good" if advantage > 0 else "bad"]))
@@ -128,7 +115,7 @@ def draw_credits(path: Path, theme: dict[str, str]) -> None:
                 text, ink = (f"{advantage:+.2f}", "#ffffff") if strength else ("0", theme["dim"])
                 bold = "bold" if strength else "normal"
                 write(left + _CELL / 2, top + _ROW / 2, text, ink, size=11, weight=bold)
-            write(_LEFT + _CELL * (len(words) + 0.5), top + _ROW / 2, f"{rule.total:+.2f}", theme["ink"], size=11)
+            write(_LEFT + _CELL * (len(words) + 0.5), top + _ROW / 2, f"{total:+.2f}", theme["ink"], size=11)
         figure.savefig(path, transparent=True, metadata={"Date": None})
 
 

@@ -12,11 +12,10 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 import gymnasium as gym
@@ -63,7 +62,8 @@ def written(page: str) -> str:
             function = globals()[name]
             most = len(inspect.signature(function).parameters) - 1
             text = function(*words[:most], *filter(None, [" ".join(words[most:])]))
-        return f"{match['head']}\n{text}\n\n{match['end']}"
+        lines = "\n".join(line.rstrip() for line in text.strip().splitlines())
+        return f"{match['head']}\n{lines}\n\n{match['end']}"
 
     return _BLOCK.sub(block, page)
 
@@ -84,32 +84,25 @@ def result(name: str) -> Any:
     return json.loads((ROOT / "data/results" / f"{name}.json").read_text(encoding="utf-8"))
 
 
-class _Format(Formatter):
-    """`str.format` with the conversion `!n`, the number of elements."""
-
-    def convert_field(self, value: Any, conversion: Any) -> Any:
-        return len(value) if conversion == "n" else super().convert_field(value, conversion)
-
-
 def records(name: str, field: str, template: str) -> str:
     """Write a table of a file of `data/results` by a template.
 
     Args:
         name: The file.
-        field: Its field with the records, `.` for the whole file: a list, or a mapping, whose keys are the field `name`
-            of its records (and `value` is a record that is no mapping).
+        field: Its field with the records: a list, or a mapping, whose keys are the field `name` of its records (and
+            `value` is a record that is no mapping).
         template: Lines of Markdown: the head of the table; the row, with the fields of a record in braces; and text
             below the table, with those of the file and `machine`.
     """
-    content, form = result(name), _Format().vformat
-    rows = content if field == "." else content[field]
+    content = result(name)
+    rows = content[field]
     if isinstance(rows, Mapping):
         rows = [{"name": key, **(row if isinstance(row, Mapping) else {"value": row})} for key, row in rows.items()]
     head, cells, *below = template.strip().splitlines()
     heads, forms = ([cell.strip() for cell in line.strip()[1:-1].split("|")] for line in (head, cells))
+    lines = [table(heads, [[form.format_map(row) for form in forms] for row in rows])]
     fields = {**content, "machine": machine(content.get("machine") or content)}
-    lines = [table(heads, [[form(cell, (), row) for cell in forms] for row in rows])]
-    return "\n".join([*lines, *(form(line, (), fields) for line in below)])
+    return "\n".join([*lines, *(line.format_map(fields) for line in below)])
 
 
 def machine(measured: Mapping[str, Any]) -> str:
@@ -123,11 +116,6 @@ def machine(measured: Mapping[str, Any]) -> str:
 def code(text: object) -> str:
     """Format as code."""
     return f"`{text}`"
-
-
-def percent(rate: float) -> str:
-    """Format a rate with three digits: 0.0030437 is 0.304 %, 1 is 100 %."""
-    return f"{f'{100 * rate:#.3g}'.rstrip('.')} %" if rate else "0 %"
 
 
 # ---------------------------------------------------------------------- environments
@@ -150,15 +138,15 @@ def ids(family: str) -> str:
         if row.id in exact:
             oracle, random = exact[row.id]["oracle"], exact[row.id]["random"]
             returns = [f"{player['returns'][discount]:#.6g}" for player in (oracle, random)]
-            cells = (f"{oracle['actions']:.0f}", returns[0], percent(random["success"]), returns[1])
+            cells = (f"{oracle['actions']:.0f}", returns[0], f"{100 * random['success']:.3g} %", returns[1])
         elif row.id in coded:
             oracle, random = coded[row.id]["oracle"], coded[row.id]["random_coder"]
             interval = "[{:.3f}, {:.3f}]".format(*random["return_interval"])
-            cells = ("1", f"{oracle['mean_return']:.4f}", percent(random["success_rate"]))
+            cells = ("1", f"{oracle['mean_return']:.4f}", f"{100 * random['success_rate']:.3g} %")
             cells += (f"{random['mean_return']:.3f} {interval}",)
         elif hasattr(env, "random_success"):
             returns = [f"{number:#.6g}" for number in (env.optimal_return, env.random_return)]
-            cells = (str(env.horizon), returns[0], percent(env.random_success), returns[1])
+            cells = (str(env.horizon), returns[0], f"{100 * env.random_success:.3g} %", returns[1])
         limits = [getattr(env, f"max_{unit}", None) for unit in ("primitives", "steps", "attempts")]
         rows.append((code(row.id), row.summary, str(next(filter(None, limits))), *cells))
     head = ("id", "task", "time limit", "oracle's actions", "oracle's return", "random success", "random return")
@@ -188,15 +176,6 @@ def arguments(path: str) -> str:
         cell = "" if default is inspect.Parameter.empty else code(repr(default))
         rows.append((code(argument), cell, " ".join(meaning.split())))
     return table(("argument", "default", "meaning"), rows)
-
-
-def examples() -> str:
-    """Table of the scripts of the folder `examples`."""
-    rows = []
-    for path in sorted((ROOT / "examples").glob("*.py")):
-        about = path.read_text(encoding="utf-8").removeprefix('"""').split("\n")[0]
-        rows.append((f"[{path.name}](../examples/{path.name})", about))
-    return table(("script", "about"), rows)
 
 
 # ---------------------------------------------------------------------- data
@@ -327,40 +306,22 @@ def _players(family: str) -> list[tuple[str, dict[str, Any]]]:
     return players
 
 
-def _strata(tasks: Iterable[dict[str, Any]], name: str) -> list[np.ndarray]:
-    return [np.array(task["scores"][name]) for task in tasks if name in task["scores"]]
-
-
-def leaderboard_families() -> str:
-    """Table of every agent over the tasks of a family: by number of tasks played, then by score."""
-    ranked = []
-    for family in sorted({row.id.partition("-")[0] for row in ENV_ROWS}):
-        for name, tasks in _players(family):
-            scores, rates = (_strata(tasks.values(), metric) for metric in ("score", "success"))
-            if scores:
-                score = estimate(scores)
-                cells = (family, name, str(len(scores)), shown(score, METRICS["discounted_return"]))
-                success = shown(estimate(rates), METRICS["success"]) if rates else ""
-                ranked.append(((family, -len(scores), -score.value), (*cells, success)))
-    head = ("family", "agent", "tasks", "IQM of scores, random 0, oracle 1", "IQM of success")
-    return table(head, [cells for _, cells in sorted(ranked)])
-
-
 def leaderboard(family: str) -> str:
-    """Table of the tasks of a family: mean discounted return of every agent with its interval; mean success."""
+    """Table of the tasks of a family: mean return of every agent with its interval, and mean success.
 
-    def means(task: dict[str, Any] | None) -> str:
-        if task is None:
-            return ""
-        returns = estimate(_strata([task], "discounted_return"), mean)
-        return f"{shown(returns, METRICS['discounted_return'])}; {np.mean(task['scores']['success']):.1%}"
-
-    players = _players(family)
-    heads = [name for name, _ in players]
-    for number, task in enumerate(next(iter(tasks.values())) for _, tasks in players):
-        heads[number] += f" ({task['episodes']} x {len(task['seeds'])})"
-    rows = [(code(row.id), *(means(tasks.get(row.id)) for _, tasks in players)) for row in rows_of(family)]
-    return table(("task", *heads), [row for row in rows if any(row[1:])])
+    The last row has the interquartile mean of the scores of an agent over its tasks: 0 is random play, 1 the oracle.
+    """
+    players, metric = _players(family), METRICS["discounted_return"]
+    heads, rows, scores = ["task"], [[code(row.id)] for row in rows_of(family)], ["all, IQM of scores"]
+    for name, tasks in players:
+        first = next(iter(tasks.values()))
+        heads.append(f"{name} ({first['episodes']} x {len(first['seeds'])})")
+        for row, task in zip(rows, (tasks.get(row.id) for row in rows_of(family)), strict=True):
+            returns = shown(estimate([np.array(task["scores"]["discounted_return"])], mean), metric) if task else ""
+            row.append(f"{returns}; {np.mean(task['scores']['success']):.1%}" if task else "")
+        strata = [np.array(task["scores"]["score"]) for task in tasks.values() if "score" in task["scores"]]
+        scores.append(shown(estimate(strata), metric) if strata else "")
+    return table(heads, [row for row in [*rows, scores] if any(row[1:])])
 
 
 # ---------------------------------------------------------------------- studies
@@ -412,7 +373,7 @@ def study_made(name: str) -> str:
 
 def comparisons() -> list[Mapping[str, Any]]:
     """Return the planned comparisons of all studies in the order of the protocol."""
-    names = [entry.name for entry in ALL if (ROOT / f"data/results/studies/{entry.name}.json").exists()]
+    names = [entry.name for entry in ALL]
     return [{**row, "study": name} for name in names for row in result(f"studies/{name}").get("primary", ())]
 
 
@@ -421,7 +382,7 @@ def claims_state() -> str:
     counts = Counter(row["verdict"] for row in comparisons())
     planned, left = counts.total(), counts.pop("not run yet", 0)
     verdicts = ", ".join(f"{verdict} {n}" for verdict, n in counts.items())
-    return f"{planned} comparisons are planned, {planned - left} have runs{f': {verdicts}' if verdicts else ''}."
+    return f"{planned} comparisons are planned, {planned - left} have runs: {verdicts}."
 
 
 def claims() -> str:

@@ -126,7 +126,7 @@ def test_a_template_in_a_page_becomes_a_table(tables: ModuleType, monkeypatch: p
     row = {"share": 0.5, "runs": [1, 2]}
     content = {"command": "measure it", "cpu": "none", "cores": 1, "python": "3", "versions": {}, "cases": {"a": row}}
     monkeypatch.setattr(tables, "result", lambda name: content)
-    template = "| | share | runs |\n| `{name}` | {share:.0%} | {runs!n} |\n\nBy `{command}`.\n"
+    template = "| | share | runs |\n| `{name}` | {share:.0%} | {runs[1]} |\n\nBy `{command}`.\n"
     page = tables.written(f"Text\n<!-- table: records x cases\n{template}-->\nstale\n<!-- end -->\n")
     table = "|  | share | runs |\n| --- | ---: | ---: |\n| `a` | 50% | 2 |\n\nBy `measure it`."
     assert page == f"Text\n<!-- table: records x cases\n{template}-->\n\n{table}\n\n<!-- end -->\n"
@@ -189,14 +189,15 @@ def test_the_command_lines_shown_are_understood(page: str) -> None:
 def test_the_numbers_of_the_picture_are_computed_credits(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="the extra bench is not installed")
     monkeypatch.syspath_prepend(ROOT / "docs")
-    action, naive, bad = importlib.import_module("pictures").credits()
-    assert action.advantages == pytest.approx([-0.25] * 8)  # reward 0, and a value of (1/2) (1/2) 1
-    assert bad.advantages == pytest.approx([0, 0, 0.25, 0, 0, 0, -0.5, 0])  # 0.5 - 0.25 and 0 - 0.5
-    assert naive.advantages == pytest.approx([0, 0, 0.25 * 0.95**5, 0, 0, 0, -0.5 * 0.95, 0])
-    assert bad.total == pytest.approx(action.total)
+    pictures = importlib.import_module("pictures")
+    action, naive, bad = (pictures.credits(level, gamma_token) for *_, level, gamma_token in pictures.RULES)
+    assert action[0] == pytest.approx([-0.25] * 8)  # reward 0, and a value of (1/2) (1/2) 1
+    assert bad[0] == pytest.approx([0, 0, 0.25, 0, 0, 0, -0.5, 0])  # 0.5 - 0.25 and 0 - 0.5
+    assert naive[0] == pytest.approx([0, 0, 0.25 * 0.95**5, 0, 0, 0, -0.5 * 0.95, 0])
+    assert bad[1] == pytest.approx(action[1])
+    knife, onion, total = (f"{number:+.2f}" for number in (naive[0][2], naive[0][6], naive[1]))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    knife, onion = (f"{naive.advantages[position]:+.2f}" for position in (2, 6))
-    assert f"Naive token level: knife {knife}, onion {onion}, others 0, sum {naive.total:+.2f}." in readme
+    assert f"Naive token level: knife {knife}, onion {onion}, others 0, sum {total}." in readme
 
 
 def test_the_links_to_files_lead_somewhere() -> None:
