@@ -127,30 +127,26 @@ def rows_of(family: str) -> list[EnvRow]:
 
 
 def ids(family: str) -> str:
-    """Table of the ids of a family with the scores of the oracle and of random play."""
-    discount = "0.95" if family == "VirtualHome" else "0.99"
-    exact = result("env_scores")["scores"]
-    coded = {**result("datasci_scores")["scores"], **result("datasci_generated")["scores"]}
+    """Table of the ids of a family: returns of the oracle (with its actions) and of random play (with its success)."""
+    exact, discount = result("env_scores")["scores"], "0.95" if family == "VirtualHome" else "0.99"
+    sampled = {**result("datasci_scores")["scores"], **result("datasci_generated")["scores"]}
     rows = []
     for row in rows_of(family):
         env: Any = gym.make(row.id, disable_env_checker=True, **row.trial).unwrapped  # without a table to be fetched
-        cells = ("", "", "", "")
+        cells = ("", "")
         if row.id in exact:
-            oracle, random = exact[row.id]["oracle"], exact[row.id]["random"]
-            returns = [f"{player['returns'][discount]:#.6g}" for player in (oracle, random)]
-            cells = (f"{oracle['actions']:.0f}", returns[0], f"{100 * random['success']:.3g} %", returns[1])
-        elif row.id in coded:
-            oracle, random = coded[row.id]["oracle"], coded[row.id]["random_coder"]
-            interval = "[{:.3f}, {:.3f}]".format(*random["return_interval"])
-            cells = ("1", f"{oracle['mean_return']:.4f}", f"{100 * random['success_rate']:.3g} %")
-            cells += (f"{random['mean_return']:.3f} {interval}",)
+            best, random = exact[row.id]["oracle"], exact[row.id]["random"]
+            cells = (f"{best['returns'][discount]:.4f} ({best['actions']:.0f})",)
+            cells += (f"{random['returns'][discount]:.4f} ({random['success']:.2%})",)
+        elif row.id in sampled:
+            best, random = sampled[row.id]["oracle"], sampled[row.id]["random_coder"]
+            interval = "[{:.2f}, {:.2f}]".format(*random["return_interval"])
+            cells = (f"{best['mean_return']:.4f} (1)",)
+            cells += (f"{random['mean_return']:.2f} {interval} ({random['success_rate']:.1%})",)
         elif hasattr(env, "random_success"):
-            returns = [f"{number:#.6g}" for number in (env.optimal_return, env.random_return)]
-            cells = (str(env.horizon), returns[0], f"{100 * env.random_success:.3g} %", returns[1])
-        limits = [getattr(env, f"max_{unit}", None) for unit in ("primitives", "steps", "attempts")]
-        rows.append((code(row.id), row.summary, str(next(filter(None, limits))), *cells))
-    head = ("id", "task", "time limit", "oracle's actions", "oracle's return", "random success", "random return")
-    return table(head, rows)
+            cells = (f"{env.optimal_return:g} ({env.horizon})", f"{env.random_return:g} ({env.random_success:.2%})")
+        rows.append((code(row.id), row.summary, *cells))
+    return table(("id", "task", "oracle's return (actions)", "random return (success)"), rows)
 
 
 def checks() -> str:
