@@ -13,7 +13,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
@@ -109,7 +109,7 @@ def draw_credits(path: Path, theme: dict[str, str]) -> None:
                 left, share = _LEFT + _CELL * j, abs(advantage) / largest
                 strength = 0.0 if share < 1e-9 else 0.6 + 0.4 * share
                 end = np.array(to_rgb(theme["good" if advantage > 0 else "bad"]))
-                color = to_hex((1 - strength) * np.array(to_rgb(theme["none"])) + strength * end)
+                color = tuple((1 - strength) * np.array(to_rgb(theme["none"])) + strength * end)
                 size, style = (_CELL - 0.14, _ROW - 0.06), "round,pad=0.02,rounding_size=0.08"
                 axes.add_patch(FancyBboxPatch((left + 0.07, top + 0.03), *size, boxstyle=style, color=color, lw=0))
                 text, ink = (f"{advantage:+.2f}", "#ffffff") if strength else ("0", theme["dim"])

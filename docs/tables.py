@@ -57,11 +57,10 @@ def written(page: str) -> str:
     def block(match: re.Match[str]) -> str:
         name, *words = match["call"].split(" ")
         if match["template"]:
-            text = records(*words, match["template"])
-        else:  # the last argument of a function may have spaces
-            function = globals()[name]
-            most = len(inspect.signature(function).parameters) - 1
-            text = function(*words[:most], *filter(None, [" ".join(words[most:])]))
+            words.append(match["template"])
+        function = globals()[name]
+        most = len(inspect.signature(function).parameters) - 1  # the last argument may have spaces
+        text = function(*words[:most], *filter(None, [" ".join(words[most:])]))
         lines = "\n".join(line.rstrip() for line in text.strip().splitlines())
         return f"{match['head']}\n{lines}\n\n{match['end']}"
 
@@ -133,19 +132,19 @@ def ids(family: str) -> str:
     rows = []
     for row in rows_of(family):
         env: Any = gym.make(row.id, disable_env_checker=True, **row.trial).unwrapped  # without a table to be fetched
-        cells = ("", "")
+        best = random = ""
         if row.id in exact:
-            best, random = exact[row.id]["oracle"], exact[row.id]["random"]
-            cells = (f"{best['returns'][discount]:.4f} ({best['actions']:.0f})",)
-            cells += (f"{random['returns'][discount]:.4f} ({random['success']:.2%})",)
+            player, other = exact[row.id]["oracle"], exact[row.id]["random"]
+            best = f"{player['returns'][discount]:.4f} ({player['actions']:.0f})"
+            random = f"{other['returns'][discount]:.4f} ({other['success']:.2%})"
         elif row.id in sampled:
-            best, random = sampled[row.id]["oracle"], sampled[row.id]["random_coder"]
-            interval = "[{:.2f}, {:.2f}]".format(*random["return_interval"])
-            cells = (f"{best['mean_return']:.4f} (1)",)
-            cells += (f"{random['mean_return']:.2f} {interval} ({random['success_rate']:.1%})",)
+            player, other = sampled[row.id]["oracle"], sampled[row.id]["random_coder"]
+            best, interval = f"{player['mean_return']:.4f} (1)", "[{:.2f}, {:.2f}]".format(*other["return_interval"])
+            random = f"{other['mean_return']:.2f} {interval} ({other['success_rate']:.1%})"
         elif hasattr(env, "random_success"):
-            cells = (f"{env.optimal_return:g} ({env.horizon})", f"{env.random_return:g} ({env.random_success:.2%})")
-        rows.append((code(row.id), row.summary, *cells))
+            best = f"{env.optimal_return:g} ({env.horizon})"
+            random = f"{env.random_return:g} ({env.random_success:.2%})"
+        rows.append((code(row.id), row.summary, best, random))
     return table(("id", "task", "oracle's return (actions)", "random return (success)"), rows)
 
 
@@ -238,7 +237,8 @@ def _algorithm(name: str) -> Any:
 
 def method_defaults(name: str) -> str:
     """Table of the arguments of a method whose defaults differ from POAD's, and those without effect."""
-    made, poad, helps = _algorithm(name), _algorithm("POAD"), {}
+    made, poad = _algorithm(name), _algorithm("POAD")
+    helps: dict[str, str] = {}
     for kind in ("PPOSettings", "CreditSettings", "SamplingSettings"):
         helps |= getattr(poad_sb3.settings, kind).help()
     rows = [
@@ -333,8 +333,11 @@ _CLAIMS: Mapping[str, str] = {
     "language ability is unchanged": "cannot be tested at this size: the pocket model has little to lose",
 }
 """Claims of the paper by their names in the studies, and where no study counts them the reason."""
-_OURS = ("POAD learns faster than NTPO on MultiKey", "POAD learns faster than TWOSOME on MultiKey")
-_OURS += ("NTPO prefers the wrong length",)
+_OURS = (
+    "POAD learns faster than NTPO on MultiKey",
+    "POAD learns faster than TWOSOME on MultiKey",
+    "NTPO prefers the wrong length",
+)
 """Claims of ours, on a task that the paper does not have."""
 
 
