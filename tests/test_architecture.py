@@ -1,40 +1,84 @@
 """The structure that docs/development/architecture.md describes: directions, cycles, and no folder that git ignores."""
 
+import ast
+import re
 import subprocess
-import sys
 import tomllib
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-sys.path.append(str(ROOT / "docs"))
 
-import _architecture as architecture  # noqa: E402
+
+def layers() -> dict[str, list[list[str]]]:
+    """Read the layers of each package from the page, from top to bottom; the package itself is the unit ""."""
+    page = (ROOT / "docs/development/architecture.md").read_text(encoding="utf-8")
+    section = page.partition("\n## Layers\n")[2].partition("\n## ")[0]
+    packages: dict[str, list[list[str]]] = {}
+    package = ""
+    for name, units in re.findall(r"^\| (?:`(\w+)` )?\| (`.*`) \|$", section, re.MULTILINE):
+        package = name or package
+        row = [unit.replace("__init__", "") for unit in re.findall(r"`(\w+)`", units)]
+        packages.setdefault(package, []).append(row)
+    return packages
+
+
+LAYERS = layers()
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Return every module of the packages, by dotted name."""
+    paths = [path for package in LAYERS for path in sorted((ROOT / package).rglob("*.py"))]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in paths]
+    return dict(zip(names, paths, strict=True))
+
+
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """Return the imported modules of each module; lazy imports and imports for typing count as well."""
+    return {name: frozenset(imported(name, path)) for name, path in modules().items()}
+
+
+def imported(module: str, path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in modules() else node.module for name in inner]
+        yield from (name for name in names if name in modules() and name != module)
+
+
+def unit(module: str) -> tuple[str, str]:
+    """Return the package and the unit (folder or module below it) of a module."""
+    package, _, rest = module.partition(".")
+    return package, rest.partition(".")[0]
+
 
 SAME_LAYER = {("poad_sb3", "archer", "ntpo")}
 """Imports within a layer; all others must go down."""
 
 
 def test_imports_go_down():
-    packages = list(architecture.LAYERS)
     rank = {
-        (package, name): row
-        for package, layers in architecture.LAYERS.items()
-        for row, names in enumerate(layers)
+        (package, name): (number, row)
+        for number, (package, rows) in enumerate(LAYERS.items())
+        for row, names in enumerate(rows)
         for name in names
     }
+    rank["benchmarks", ""] = (0, 0)
     upward = []
-    for importer, imported in architecture.imports().items():
-        for one in sorted(imported):
-            here, there = architecture.unit(importer), architecture.unit(one)
-            if here[0] != there[0]:
-                is_down = packages.index(here[0]) < packages.index(there[0])
-            else:
-                known = here in rank and there in rank
-                is_down = known and (rank[here] < rank[there] or (*here, there[1]) in SAME_LAYER)
-            if here != there and not is_down:
-                upward.append(f"{importer} -> {one}")
+    for importer, targets in imports().items():
+        for target in sorted(targets):
+            upper, lower = unit(importer), unit(target)
+            is_allowed = upper == lower or rank[upper] < rank[lower] or (*upper, lower[1]) in SAME_LAYER
+            if not is_allowed:
+                upward.append(f"{importer} -> {target}")
     assert upward == []
 
 
@@ -43,28 +87,28 @@ def cycles() -> list[list[str]]:
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
 
-    def visit(name: str) -> None:
-        index[name] = low[name] = len(index)
-        stack.append(name)
-        for one in architecture.imports()[name]:
-            if one not in index:
-                visit(one)
-                low[name] = min(low[name], low[one])
-            elif one in stack:
-                low[name] = min(low[name], index[one])
-        if low[name] == index[name]:
-            place = stack.index(name)
-            group = sorted(stack[place:])
-            del stack[place:]
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for target in imports()[module]:
+            if target not in index:
+                visit(target)
+                low[module] = min(low[module], low[target])
+            elif target in stack:
+                low[module] = min(low[module], index[target])
+        if low[module] == index[module]:
+            start = stack.index(module)
+            group = sorted(stack[start:])
+            del stack[start:]
             if len(group) > 1:
-                found.append(group)
+                groups.append(group)
 
-    for name in architecture.imports():
-        if name not in index:
-            visit(name)
-    return found
+    for module in imports():
+        if module not in index:
+            visit(module)
+    return groups
 
 
 def test_no_cycle_is_larger_than_two_modules():
@@ -72,8 +116,8 @@ def test_no_cycle_is_larger_than_two_modules():
 
 
 def test_every_unit_has_a_layer():
-    layers = {(package, name) for package, rows in architecture.LAYERS.items() for row in rows for name in row}
-    assert {architecture.unit(name) for name in architecture.modules()} - layers - {("benchmarks", "")} == set()
+    units = {(package, name) for package, rows in LAYERS.items() for row in rows for name in row}
+    assert {unit(name) for name in modules()} - {("benchmarks", "")} == units
 
 
 def test_the_top_level_of_poad_sb3_is_small():
@@ -84,14 +128,14 @@ def test_the_top_level_of_poad_sb3_is_small():
 def test_recorded_facts_and_code_are_apart():
     assert not list((ROOT / "data").rglob("*.py"))
     kinds = (".json", ".jsonl", ".gz", ".png")
-    packages = (path for name in architecture.LAYERS for path in (ROOT / name).rglob("*") if path.suffix in kinds)
+    packages = (path for name in LAYERS for path in (ROOT / name).rglob("*") if path.suffix in kinds)
     assert {path.relative_to(ROOT).parts[:2] for path in packages} <= {
         ("poad_sb3", "pocket"),
         ("lang_envs", "report"),  # JSON Schemas
     }
 
 
-@pytest.mark.parametrize("package", architecture.LAYERS)
+@pytest.mark.parametrize("package", LAYERS)
 def test_git_and_ruff_ignore_no_folder_of_a_package(package):
     folders = {
         path.relative_to(ROOT)

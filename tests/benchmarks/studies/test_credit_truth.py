@@ -430,7 +430,7 @@ def test_the_closed_forms_of_the_page() -> None:
 
 def test_the_page_shows_every_table_of_the_result() -> None:
     found = {one.title: one for one in tables(RESULT)}
-    assert set(re.findall(r"<!-- generated: study-table credit-truth (.+) -->", PAGE)) == set(found)
+    assert set(re.findall(r"<!-- table: study_table credit-truth (.+) -->", PAGE)) == set(found)
     for one in found.values():
         cells = [cell for row in one.rows for cell in row]
         assert not {"None", "nan"} & set(" ".join(cells).split())
