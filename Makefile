@@ -67,6 +67,8 @@ bench: $(VENV)/.dev ## the slow studies; results go to data/results
 	done
 	$(RUN) -m benchmarks measure throughput
 	$(RUN) -m benchmarks measure scaling
+	$(RUN) -m benchmarks measure ranks
+	$(RUN) -m benchmarks measure vectors
 	$(RUN) -m benchmarks measure mismatch
 	$(RUN) -m benchmarks measure pocket-coder
 	$(RUN) -m benchmarks measure architectures

@@ -12,6 +12,8 @@ MEASUREMENTS = {
     "pocket-coder": ("performance.pocket_coder", "what the pocket coder writes before it is trained"),
     "throughput": ("performance.throughput", "cost of an environment step in training, ours and two plain loops'"),
     "scaling": ("performance.scaling", "how the cost of an environment step grows"),
+    "ranks": ("performance.ranks", "a training in one process and in two ranks"),
+    "vectors": ("performance.vectors", "steps of kitchens in this process, in others and in Ray actors"),
     "mismatch": ("performance.mismatch", "sampled against re-scored log-probabilities, and faults that are caught"),
     "memory": ("performance.memory", "estimates of memory against the bytes that trainings hold"),
     "real-size": ("performance.real_size", "models of real sizes with random weights"),

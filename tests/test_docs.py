@@ -162,7 +162,6 @@ def test_every_command_and_option_of_the_command_line_is_explained() -> None:
 
 
 PAGES_WITH_COMMANDS = (
-    "README.md",
     "docs/getting_started.md",
     "docs/guide/command_line.md",
     "docs/guide/data.md",
@@ -183,7 +182,7 @@ def test_the_command_lines_shown_are_understood(page: str) -> None:
         commands[name].make_context(name, words[n:])  # parses, and raises a usage error where it cannot
 
 
-# ---------------------------------------------------------------------- the README
+# ---------------------------------------------------------------------- pictures and links
 
 
 def test_the_numbers_of_the_picture_are_computed_credits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,8 +195,8 @@ def test_the_numbers_of_the_picture_are_computed_credits(monkeypatch: pytest.Mon
     assert naive[0] == pytest.approx([0, 0, 0.25 * 0.95**5, 0, 0, 0, -0.5 * 0.95, 0])
     assert bad[1] == pytest.approx(action[1])
     knife, onion, total = (f"{number:+.2f}" for number in (naive[0][2], naive[0][6], naive[1]))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"Naive token level: knife {knife}, onion {onion}, others 0, sum {total}." in readme
+    page = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    assert f"Naive token level: knife {knife}, onion {onion}, others 0, sum {total}." in page
 
 
 def test_the_links_to_files_lead_somewhere() -> None:

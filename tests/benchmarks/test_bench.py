@@ -22,11 +22,13 @@ SMALLEST = {
     "choices": (),
     "throughput": ("--workload", "twosome", "--vocabulary", "2000", "--runs", "1"),
     "scaling": ("--runs", "1", "--study", "written"),
+    "ranks": ("--size", "6m", "--envs", "4", "--steps", "1", "--repeats", "1"),
+    "vectors": ("--steps", "1", "--repeats", "1"),
     "mismatch": ("--n-batches", "1"),
     "pocket-coder": ("--attempts", "1"),
     "architectures": ("gpt2",),
 }
-PROCESSES, LONG = ("architectures",), ("throughput", "mismatch")
+PROCESSES, LONG = ("ranks", "vectors", "architectures"), ("throughput", "mismatch")
 NOT_WRITTEN = ("env-scores", "architectures")
 
 
