@@ -92,8 +92,9 @@ def test_every_family_has_a_page_that_knows_its_info(family: str) -> None:
     contract = (ROOT / "docs/environments/contract.md").read_text(encoding="utf-8")
     env_id = next(row.id for row in ENV_ROWS if row.id.startswith(family))
     _, info = gym.make(env_id).reset(seed=0)
+    section = page.partition("\n## `info`\n")[2]
     for key in info:
-        assert re.search(rf"^\| `{key}` \|", page + contract, re.MULTILINE), f"{key} is not explained"
+        assert re.search(rf"^\| `{key}` \|", section + contract, re.MULTILINE), f"{key} is not explained"
     assert f"<!-- table: ids {family} -->" in page
 
 
@@ -108,6 +109,9 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_the_tables_of_the_pages_are_current(tables: ModuleType) -> None:
     assert [str(path) for path in tables.stale()] == [], "run: python docs/tables.py"
+    for path in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+        markers = re.findall(r"^<!-- (table:|end)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert markers == ["table:", "end"] * (len(markers) // 2), path
 
 
 def test_every_method_is_compared_and_has_its_defaults_on_a_page() -> None:
