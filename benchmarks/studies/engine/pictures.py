@@ -114,29 +114,6 @@ def _dots_panel(axes: Axes, one: Findings, measure: str, places: Mapping[str, in
 _VERDICT_COLORS = {"supported": PALETTE[0], "contradicted": PALETTE[1]}
 
 
-@style()
-def verdicts_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draw planned comparisons: how often a seed of the first method has the larger value, coloured by verdict.
-
-    Args:
-        rows: Rows with a probability, as `findings.judged` returns them.
-    """
-    shown = [row for row in rows if row["probability"] is not None]
-    figure = Figure(figsize=(8.4, 1.3 + 0.27 * len(shown)), layout="constrained")
-    axes = figure.subplots()
-    axes.axvline(0.5, color="0.75", linewidth=1)
-    for place, row in enumerate(shown):
-        one, color = row["probability"], _VERDICT_COLORS.get(row["verdict"], "0.5")
-        axes.plot([one["low"], one["high"]], [place, place], color=color, linewidth=2)
-        axes.plot([one["value"]], [place], "o", color=color, markersize=6)
-        axes.text(1.03, place, row["verdict"], color=color, va="center", fontsize=8)
-    axes.set_yticks(range(len(shown)), [f"{row['comparison']}, {row['task']}" for row in shown], fontsize=8)
-    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["never", "", "as often", "", "always"])
-    axes.set(xlim=(-0.02, 1.02), xlabel="a seed of the first method has the larger value")
-    axes.set_ylim(len(shown) - 0.5, -0.5)
-    return figure
-
-
 # ---------------------------------------------------------------------- code
 
 _PARTS = 16
