@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import pickle
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
 from stable_baselines3.common.callbacks import BaseCallback
 from toy import batch_of, make_agent, randomise
 
@@ -88,26 +85,8 @@ def brute_force(policy: LLMPolicy, question: Question) -> dict[str, float]:
     return dict(zip(actions, probabilities, strict=True))
 
 
-def assert_frequencies(counts: Sequence[int], probabilities: Sequence[float]) -> None:
-    """Chi-square; actions expected fewer than five times are pooled."""
-    observed, expected = np.array(counts, dtype=float), sum(counts) * np.array(probabilities) / sum(probabilities)
-    rare = expected < 5
-    if expected[rare].sum() < 1e-3:  # as good as impossible: chisquare would divide by it
-        assert observed[rare].sum() == 0
-        observed, expected = observed[~rare], expected[~rare] * observed.sum() / expected[~rare].sum()
-    else:
-        observed, expected = (np.append(some[~rare], some[rare].sum()) for some in (observed, expected))
-    assert stats.chisquare(observed, expected).pvalue > 1e-3
-
-
 def probabilities_of(policy: LLMPolicy, question: Question) -> dict[str, float]:
     return policy.action_probabilities(question[0], question[1])
-
-
-def stored_log_prob(policy: LLMPolicy, questions: Sequence[Question]) -> list[float]:
-    """Log-probabilities that a rollout stores for the most probable actions, computed again."""
-    policy.clear_caches()
-    return [float(step.log_probs.sum()) for step in policy.act(batch_of(questions), deterministic=True)]
 
 
 # ------------------------------------------------------------------ one distribution: scored, sampled, stored
@@ -121,46 +100,6 @@ def test_action_probabilities_are_the_restricted_softmax(policy: LLMPolicy, ques
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize("question", [RED, STRANGE])
-def test_sampled_frequencies_match_the_stored_log_probs(policy: LLMPolicy, question: Question) -> None:
-    n = 4000
-    policy.seed(0)
-    steps = policy.act(batch_of([question] * n))
-    stored, counts = {}, Counter()
-    for step in steps:
-        text = policy.action_space.decode(step.env_action)
-        assert policy.lm.action_ids(text) == step.path.action, "what was sampled is what the environment gets"
-        stored[text] = float(np.exp(step.log_probs.sum()))
-        counts[text] += 1
-    assert len(stored) > 3
-    missing = 1 - sum(stored.values())
-    assert missing > -1e-6
-    assert_frequencies([*(counts[text] for text in stored), 0], [*stored.values(), max(0.0, missing)])
-
-
-def test_predict_samples_with_the_same_probabilities(policy: LLMPolicy) -> None:
-    n, probabilities = 3000, probabilities_of(policy, GREEN)
-    policy.seed(1)
-    actions, _ = policy.predict(batch_of([GREEN] * n))
-    counts = Counter(map(policy.action_space.decode, actions))
-    assert_frequencies([counts[text] for text in GREEN[1]], [probabilities[text] for text in GREEN[1]])
-
-
-def test_deterministic_is_the_most_probable_action(policy: LLMPolicy) -> None:
-    best = [max(question[1], key=brute_force(policy, question).__getitem__) for question in QUESTIONS]
-    actions, _ = policy.predict(batch_of(QUESTIONS), deterministic=True)
-    assert [policy.action_space.decode(action) for action in actions] == best
-    steps = policy.act(batch_of(QUESTIONS), deterministic=True)
-    assert [policy.action_space.decode(step.env_action) for step in steps] == best
-
-
-def test_a_forced_action_is_certain(policy: LLMPolicy) -> None:
-    (step,) = policy.act(batch_of([FORCED]))
-    assert policy.action_space.decode(step.env_action) == "wait"
-    assert step.path.decisions == ()
-    assert step.log_probs.tolist() == [0.0] * len(step.path.action)
-
-
 def test_forward_agrees_with_its_parts(policy: LLMPolicy) -> None:
     observation = batch_of(QUESTIONS)
     actions, values, log_probs = policy.forward(observation, deterministic=True)
@@ -172,37 +111,7 @@ def test_forward_agrees_with_its_parts(policy: LLMPolicy) -> None:
     torch.testing.assert_close(values, policy.predict_values(observation))
 
 
-def test_repeated_observations_have_a_value_each(policy: LLMPolicy) -> None:
-    values = policy.predict_values(batch_of([RED, GREEN]))
-    repeated = batch_of([RED, RED, GREEN, RED])
-    expected = values[[0, 0, 1, 0]]
-    torch.testing.assert_close(policy.predict_values(repeated), expected, rtol=0, atol=1e-4)
-    actions, values, log_probs = policy(repeated)
-    torch.testing.assert_close(values, expected, rtol=0, atol=1e-4)
-    assert len(actions) == len(log_probs) == 4
-    assert actions.device == values.device == log_probs.device == policy.device
-
-
-def test_without_a_critic_values_are_zeros_on_the_device_of_the_policy(
-    own_policy: LLMPolicy,
-) -> None:
-    own_policy.critic = None
-    values = own_policy.predict_values(batch_of([RED, RED]))
-    assert values.tolist() == [0, 0]
-    assert values.device == own_policy.device
-
-
 # ------------------------------------------------------------------ batches
-
-
-def test_a_batch_equals_one_at_a_time(policy: LLMPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = stored_log_prob(policy, QUESTIONS)
-    alone = [stored_log_prob(policy, [question])[0] for question in QUESTIONS]
-    np.testing.assert_allclose(together, alone, atol=1e-5)
-    backwards = stored_log_prob(policy, QUESTIONS[::-1])
-    np.testing.assert_allclose(together, backwards[::-1], atol=1e-5)
-    monkeypatch.setattr(policy.lm, "max_tokens_per_forward", 80)
-    np.testing.assert_allclose(together, stored_log_prob(policy, QUESTIONS), atol=1e-5)
 
 
 def test_the_value_of_a_prompt_does_not_know_its_neighbours(policy: LLMPolicy) -> None:
@@ -222,12 +131,12 @@ def test_token_values_are_those_of_the_prefixes(policy: LLMPolicy) -> None:
     """The value before token j is that of the prompt with the first j tokens; equal paths share one computation."""
     prompt, action = policy.lm.prompt_ids(RED[0]), policy.lm.action_ids("press the red button")
     other = TokenPath(policy.lm.prompt_ids(GREEN[0]), policy.lm.action_ids("wait"), ())
-    known = policy.token_values([TokenPath(prompt, action, ()), other, TokenPath(prompt, action, ())])
-    assert known.starts.tolist() == [0, len(action), 0]
-    assert len(known.values) == len(known.features) == len(action) + len(other.action)
+    token_values = policy.token_values([TokenPath(prompt, action, ()), other, TokenPath(prompt, action, ())])
+    assert token_values.starts.tolist() == [0, len(action), 0]
+    assert len(token_values.values) == len(token_values.features) == len(action) + len(other.action)
     prefixes = [TokenPath((*prompt, *action[:j]), (0,), ()) for j in range(len(action))]
     alone = torch.cat([policy.token_values([prefix]).values for prefix in prefixes])
-    torch.testing.assert_close(known.values[: len(action)], alone, rtol=0, atol=1e-4)
+    torch.testing.assert_close(token_values.values[: len(action)], alone, rtol=0, atol=1e-4)
 
 
 # ------------------------------------------------------------------ input of predict
@@ -265,14 +174,9 @@ def test_predict_takes_every_form_of_a_question(agent: POAD) -> None:
     ("observation", "admissible_actions", "message"),
     [
         (RED[0], None, r"got str\. Fix: .*AdmissibleObservation"),
-        ({"text": RED[0]}, None, r"got \['text'\]\. Fix: .*AdmissibleObservation"),
-        ({"text": RED[0], "admissible_actions": "null"}, None, "open action space"),
         ({"text": RED[0], "admissible_actions": "press it, wait"}, None, "JSON list of strings; got 'press it, wait'"),
-        ({"text": RED[0], "admissible_actions": '"wait"'}, None, "JSON list of strings"),
-        ({"text": RED[0], "admissible_actions": "[1, 2]"}, None, "JSON list of strings"),
         ({"text": np.array(["a", "b"]), "admissible_actions": np.array(['["wait"]'])}, None, "as many lists as texts"),
         ([RED[0], GREEN[0]], [["wait"]], "as many texts as lists; got list with 1 lists"),
-        (RED[0], "wait", "Expected .*list"),
     ],
 )
 def test_observations_without_actions_are_refused(
@@ -282,23 +186,9 @@ def test_observations_without_actions_are_refused(
         agent.predict(observation, admissible_actions=admissible_actions)
 
 
-def test_an_empty_list_is_refused(policy: LLMPolicy) -> None:
-    with pytest.raises(ObservationError, match=r"Admissible actions \[\]: Expected at least one admissible action"):
-        policy.action_probabilities(RED[0], [])
-
-
 def test_an_action_listed_twice_is_one_action(policy: LLMPolicy) -> None:
     once, twice = (policy.action_probabilities(RED[0], actions) for actions in (["a", "b"], ["a", "b", "a"]))
     assert twice == once
-
-
-@pytest.mark.parametrize(
-    ("observation", "actions"),
-    [(["x", "y"], ["ab", "cd"]), (None, ["a"]), ({"text": None, "admissible_actions": "[]"}, None)],
-)
-def test_what_is_no_text_is_refused(policy: LLMPolicy, observation: Any, actions: Any) -> None:
-    with pytest.raises(ObservationError, match="Expected"):
-        policy.predict(observation, admissible_actions=actions)
 
 
 def test_a_policy_can_be_pickled(own_policy: LLMPolicy) -> None:
@@ -329,27 +219,11 @@ def test_evaluation_does_not_alter_training() -> None:
     quiet, watched = (make_agent(n_epochs=1, batch_size=8) for _ in range(2))
     quiet.learn(32)
     watched.learn(32, Meddler())
-    drawn_by = [[rng.bit_generator.state for rng in one.policy.rollout_rngs] for one in (watched, quiet)]
+    drawn_by = [[rng.bit_generator.state for rng in agent.policy.rollout_rngs] for agent in (watched, quiet)]
     assert drawn_by[0] == drawn_by[1] != []
     expected = quiet.policy.state_dict()
     for name, tensor in watched.policy.state_dict().items():
         assert torch.equal(tensor, expected[name]), name
-
-
-def test_rollouts_and_evaluation_draw_and_remember_apart(policy: LLMPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    many = batch_of([RED] * 20)
-    policy.clear_caches()
-    policy.seed(5)
-    expected, _ = policy.predict(many)
-    policy.seed(5)
-    passes = []
-    evaluate = policy.distribution.edges
-    monkeypatch.setattr(policy.distribution, "edges", lambda rows: passes.append(rows) or evaluate(rows))
-    acted = np.stack([step.env_action for step in policy.act(many)])
-    assert len(passes) == 1, "a rollout takes no score from an evaluation, and its own only once"
-    predicted, _ = policy.predict(many)
-    np.testing.assert_array_equal(predicted, expected)
-    assert (acted != predicted).any(), "the two generators are not in step"
 
 
 # ------------------------------------------------------------------ weights
@@ -358,13 +232,6 @@ def test_rollouts_and_evaluation_draw_and_remember_apart(policy: LLMPolicy, monk
 def change_in_place(policy: LLMPolicy) -> None:
     with torch.no_grad():
         policy.adapter_parameters()[1].add_(0.3)
-
-
-def change_by_optimiser(policy: LLMPolicy) -> None:
-    for parameter in policy.adapter_parameters():
-        parameter.grad = torch.ones_like(parameter)
-    policy.optimizer.param_groups[0]["lr"] = 0.1
-    policy.optimizer.step()
 
 
 def change_by_fused_optimiser(policy: LLMPolicy) -> None:
@@ -384,7 +251,7 @@ def change_by_loading(policy: LLMPolicy) -> None:
     )
 
 
-@pytest.mark.parametrize("change", [change_in_place, change_by_optimiser, change_by_fused_optimiser, change_by_loading])
+@pytest.mark.parametrize("change", [change_in_place, change_by_fused_optimiser, change_by_loading])
 def test_scores_follow_the_weights(own_policy: LLMPolicy, change: Any) -> None:
     """Scores are cached; they are forgotten when the weights change, and only right when recomputed."""
     before = probabilities_of(own_policy, RED)
@@ -406,17 +273,6 @@ def test_state_dict_holds_adapter_and_critic_only(own_policy: LLMPolicy) -> None
     assert {name for name in state if name.startswith("critic.")} == {
         f"critic.{name}" for name in own_policy.critic.state_dict()
     }
-
-
-def test_a_loaded_policy_is_the_saved_one(own_policy: LLMPolicy) -> None:
-    own_policy.token_values(
-        [TokenPath(own_policy.lm.prompt_ids(text), (5, 6), ()) for text, _ in QUESTIONS], observe=True
-    )
-    other = make_agent(seed=7).policy
-    other.load_state_dict(own_policy.state_dict())
-    assert probabilities_of(other, RED) == probabilities_of(own_policy, RED)
-    observation = batch_of(QUESTIONS)
-    assert torch.equal(other.predict_values(observation), own_policy.predict_values(observation))
 
 
 @pytest.mark.parametrize(

@@ -157,28 +157,7 @@ def test_the_critic_is_trained_on_every_token(stale: POAD) -> None:
     assert_same_gradient(gradient(policy.critic.parameters()), torch.cat([part.flatten() for part in expected]))
 
 
-@pytest.mark.parametrize("bound", [1, 60])
-def test_many_chunks_give_the_gradient_of_one(stale: POAD, monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
-    together = run(stale)
-    expected = gradient(stale.policy.adapter_parameters())
-    monkeypatch.setattr(stale.policy.lm, "max_tokens_per_forward", bound)
-    apart = run(stale)
-    assert_same_gradient(gradient(stale.policy.adapter_parameters()), expected)
-    assert apart == pytest.approx(together, rel=1e-4, abs=1e-5)
-
-
 # ------------------------------------------------------------------ on policy
-
-
-def test_every_update_starts_with_ratio_one() -> None:
-    agent = make_agent(Collector, n_envs=2)
-    randomise(agent.policy)
-    settings = replace(ONE_STEP, n_epochs=2, batch_size=8)
-    for _ in range(3):
-        agent.learn(32, reset_num_timesteps=False)
-        logged = run(agent, settings)
-        assert logged["first_ratio_error"] < 1e-4
-        assert logged["approx_kl"] > 1e-5, "updates do change the policy"
 
 
 def test_both_adapter_matrices_and_the_critic_move_and_nothing_frozen() -> None:
@@ -221,30 +200,9 @@ def test_one_minibatch_beyond_the_bound_ends_all_later_ones_too() -> None:
     assert max(steps_taken(agent.policy.optimizer), default=0) < len(state["paths"])
 
 
-def test_what_an_update_did_is_logged() -> None:
-    agent = make_agent(target_kl=1e-7, n_epochs=3, batch_size=ALL)
-    agent.learn(16)
-    logged = {name: agent.logger.name_to_value[f"train/{name}"] for name in ("early_stop", "approx_kl", "value_loss")}
-    assert logged["early_stop"] == 1
-    assert logged["approx_kl"] > 1e-7 / 2
-    assert logged["value_loss"] > 0
-    assert steps_taken(agent.policy.optimizer) == {1}
-
-
 def spoil(agent: POAD) -> None:
     with torch.no_grad():
         agent.policy.adapter_parameters()[0].view(-1)[0] = torch.nan
-
-
-def test_a_kl_that_is_no_number_ends_the_update_before_any_step_of_the_policy() -> None:
-    agent = rollout()
-    spoil(agent)
-    before = {name: tensor.nan_to_num(123.0) for name, tensor in weights(agent.policy).items()}
-    logged = run(agent, replace(ONE_STEP, n_epochs=3, target_kl=0.02))
-    assert logged["early_stop"] == 1
-    for name, tensor in weights(agent.policy).items():
-        assert name.startswith("critic.") or torch.equal(tensor.nan_to_num(123.0), before[name]), name
-    assert steps_taken(agent.policy.optimizer) == set()
 
 
 def test_without_a_bound_a_gradient_that_is_no_number_raises() -> None:
@@ -373,44 +331,11 @@ def test_a_time_limit_bootstraps_from_the_observation_it_cut_off(truncates: bool
         set(zip(*np.nonzero(buffer.episode_ends), strict=True)) if truncates else set()
     )
     last_tokens = state["returns"][state["offsets"][1:] - 1].reshape(16, n_envs)
-    for place in zip(*np.nonzero(buffer.episode_ends), strict=True):
+    for step in zip(*np.nonzero(buffer.episode_ends), strict=True):
         following = 0.0
         if truncates:
-            prompt = buffer.final_prompts[place]
+            prompt = buffer.final_prompts[step]
             assert "You have 0 moves left." in lm.tokenizer.decode(prompt)
             following = float(policy.token_values([TokenPath(prompt, (0,), ())]).values)
             assert abs(following) > 1e-4
-        assert last_tokens[place] == pytest.approx(buffer.rewards[place] + 0.9 * following, abs=1e-5)
-
-
-def test_the_buffer_holds_the_token_credit_of_its_own_values() -> None:
-    """From a real rollout: values of the prefixes that were sampled, and the recursion over them by hand."""
-    agent = rollout(gamma=0.9, gae_lambda=0.8, gamma_token=0.7, gae_lambda_token=0.6)
-    buffer, policy = agent.rollout_buffer, agent.policy
-    state = buffer.get_state()
-    assert policy.critic.whitening.count == len(state["features"]), "the critic was shown this rollout, once"
-    last_prompt = policy.prompts(agent._last_obs)[0]
-    following, later = float(policy.token_values([TokenPath(last_prompt, (0,), ())]).values), 0.0
-    for t in reversed(range(16)):
-        path, start = state["paths"][t], state["offsets"][t]
-        values = policy.token_values([path]).values.tolist()
-        assert len(values) == state["offsets"][t + 1] - start
-        if buffer.episode_ends[t, 0]:
-            following, later = 0.0, 0.0
-        advantage = buffer.rewards[t, 0] + 0.9 * following - values[-1] + 0.9 * 0.8 * later
-        for j in reversed(range(len(values))):
-            if j < len(values) - 1:
-                advantage = 0.7 * values[j + 1] - values[j] + 0.7 * 0.6 * advantage
-            assert state["advantages"][start + j] == pytest.approx(advantage, abs=1e-4)
-            assert state["returns"][start + j] == pytest.approx(advantage + values[j], abs=1e-4)
-        following, later = values[0], advantage
-
-
-@pytest.mark.parametrize("use", [lambda buffer: next(buffer.get(4)), TokenRolloutBuffer.values_and_returns,
-                                 TokenRolloutBuffer.get_state])  # fmt: skip
-def test_an_unfinished_buffer_says_so(use: Any) -> None:
-    buffer = make_buffer()
-    fill(buffer, seed=0, tokens=3, cut=False)
-    buffer.reset()
-    with pytest.raises(RuntimeError, match=r"Expected compute_returns_and_advantage\(\).*Fix: fill the buffer first"):
-        use(buffer)
+        assert last_tokens[step] == pytest.approx(buffer.rewards[step] + 0.9 * following, abs=1e-5)

@@ -3,24 +3,21 @@
 import io
 import json
 import random
-import runpy
 import shutil
 import zipfile
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from toy import LampEnv
 
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import BADQ, POAD, CheckpointError
-from poad_sb3.common.save_util import add_header, prepare_path, read_header
+from poad_sb3.common.save_util import add_header, read_header
 from poad_sb3.pocket import POCKET_FOLDER
 
 ENV_ID = "Overcooked-TomatoSalad-v0"
@@ -41,8 +38,8 @@ def fingerprint(model):
 
 
 def assert_same(first, second):
-    for one, other in zip(fingerprint(first), fingerprint(second), strict=True):
-        assert one == other
+    for value, other in zip(fingerprint(first), fingerprint(second), strict=True):
+        assert value == other
     assert [episode["r"] for episode in first.ep_info_buffer] == [episode["r"] for episode in second.ep_info_buffer]
 
 
@@ -79,20 +76,6 @@ def test_a_checkpoint_before_the_first_step_begins_like_the_model(tmp_path):
     POAD.load(tmp_path / "model.zip", ENV_ID).learn(N)  # without a warning that its state cannot be restored
 
 
-@pytest.mark.matrix
-def test_several_environments_resume_exactly(tmp_path):
-    def make():
-        return gym.make(ENV_ID)
-
-    from stable_baselines3.common.env_util import make_vec_env
-
-    straight = POAD("LLMPolicy", make_vec_env(make, 3), seed=5, **SMALL).learn(4 * 3 * N)
-    first = POAD("LLMPolicy", make_vec_env(make, 3), seed=5, **SMALL).learn(2 * 3 * N)
-    first.save(tmp_path / "model.zip")
-    second = POAD.load(tmp_path / "model.zip", make_vec_env(make, 3)).learn(2 * 3 * N, reset_num_timesteps=False)
-    assert_same(straight, second)
-
-
 @pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("step", [N + 1, N + N // 2, 2 * N], ids=["first step", "middle", "last step"])
 def test_a_save_in_mid_rollout_resumes_exactly(tmp_path, step):
@@ -104,46 +87,13 @@ def test_a_save_in_mid_rollout_resumes_exactly(tmp_path, step):
     assert_same(straight, resumed)
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize(
-    "rates",
-    [
-        {"learning_rate": lambda left: 1e-3 * left, "critic_learning_rate": lambda left: 1e-2 * left},
-        {"learning_rate": "lin_1e-3", "critic_learning_rate": "lin_1e-2"},
-    ],
-)
-def test_a_save_in_mid_rollout_keeps_the_learning_rate_schedule(tmp_path, rates):
+def test_a_save_in_mid_rollout_keeps_the_learning_rate_schedule(tmp_path):
     path = tmp_path / "mid.zip"
+    rates = {"learning_rate": lambda left: 1e-3 * left, "critic_learning_rate": lambda left: 1e-2 * left}
     straight = POAD("LLMPolicy", ENV_ID, seed=2, **SMALL, **rates).learn(2 * N, callback=SaveAt(N // 2, path))
     resumed = POAD.load(path, ENV_ID)
     resumed.learn(N, reset_num_timesteps=False)
     assert_same(straight, resumed)
-
-
-def test_a_second_learn_resumes_exactly_too(tmp_path):
-    first = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N)
-    first.save(tmp_path / "model.zip")
-    first.learn(2 * N)
-    second = POAD.load(tmp_path / "model.zip", ENV_ID).learn(2 * N)
-    assert_same(first, second)
-
-
-@pytest.mark.matrix
-def test_an_environment_given_later_resumes_exactly(tmp_path):
-    straight = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(4 * N)
-    POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N).save(tmp_path / "model.zip")
-    second = POAD.load(tmp_path / "model.zip")
-    second.set_env(gym.make(ENV_ID))
-    assert_same(straight, second.learn(2 * N, reset_num_timesteps=False))
-
-
-@pytest.mark.matrix
-def test_saving_again_before_learning_keeps_the_state(tmp_path):
-    straight = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(4 * N)
-    POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N).save(tmp_path / "one.zip")
-    POAD.load(tmp_path / "one.zip", ENV_ID).save(tmp_path / "two.zip")
-    second = POAD.load(tmp_path / "two.zip", ENV_ID).learn(2 * N, reset_num_timesteps=False)
-    assert_same(straight, second)
 
 
 def test_the_best_model_of_eval_callback_is_the_one_evaluated(tmp_path):
@@ -171,30 +121,6 @@ def test_the_best_model_of_eval_callback_is_the_one_evaluated(tmp_path):
             assert torch.equal(seen[0][name], tensor), name
     last = model.policy.state_dict()
     assert any(not torch.equal(seen[0][name], last[name]) for name in last), "training went on after that"
-
-
-def test_predictions_survive(tmp_path):
-    model = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(2 * N)
-    text, info = gym.make(ENV_ID).reset()
-    buffer = io.BytesIO()
-    model.save(buffer)
-    buffer.seek(0)
-    for loaded in (POAD.load(buffer), model.policy):
-        policy = getattr(loaded, "policy", loaded)
-        probabilities = policy.action_probabilities(text, info["admissible_actions"])
-        assert probabilities == model.policy.action_probabilities(text, info["admissible_actions"])
-    model.policy.save(tmp_path / "policy.pt")
-    alone = type(model.policy).load(tmp_path / "policy.pt")
-    assert alone.action_probabilities(text, info["admissible_actions"]) == probabilities
-
-
-def test_the_header_can_be_read_without_unpickling(tmp_path):
-    POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N).save(tmp_path / "model.zip")
-    with zipfile.ZipFile(tmp_path / "model.zip") as archive:
-        header = json.loads(archive.read("poad.json"))
-    assert header["num_timesteps"] == N
-    assert header["exact_resume"] is True
-    assert (tmp_path / "model.zip").stat().st_size < 2_000_000, "the base model is not in the checkpoint"
 
 
 @pytest.mark.parametrize("field", ["algorithm", "num_timesteps", "model", "prompt", "base_fingerprint"])
@@ -269,8 +195,8 @@ def _rewritten(data, rng):
     if kind == "flip":
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     elif kind == "digit":  # as an editor of numbers in JSON would
-        places = [place for place, byte in enumerate(content) if chr(byte).isdigit()]
-        content[rng.choice(places)] = ord(rng.choice("0123456789"))
+        positions = [position for position, byte in enumerate(content) if chr(byte).isdigit()]
+        content[rng.choice(positions)] = ord(rng.choice("0123456789"))
     members[name] = bytes(content[: rng.randrange(len(content))] if kind == "cut" else content)
     if kind == "drop":
         del members[name]
@@ -286,41 +212,20 @@ def _rewritten(data, rng):
     return file.getvalue()
 
 
-def _damaged_bytes(data, rng):
-    if rng.random() < 0.3:
-        return data[: rng.randrange(len(data))]
-    damaged = bytearray(data)
-    damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
-    return bytes(damaged)
-
-
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("mutate", [_damaged_bytes, _rewritten])
-def test_what_is_not_refused_is_exactly_what_was_saved(mutate):
+def test_damaged_checkpoints_are_refused_or_harmless():
     file = io.BytesIO()
     POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N).save(file)
-    data, rng, refused = file.getvalue(), random.Random(mutate.__name__), 0
+    data, rng, refused = file.getvalue(), random.Random(0), 0
     wanted = _state(POAD.load(io.BytesIO(data)))
-    for _ in range(150):
+    for _ in range(100):
         try:
-            loaded = POAD.load(io.BytesIO(mutate(data, rng)))
+            loaded = POAD.load(io.BytesIO(_rewritten(data, rng)))
         except CheckpointError as error:
             refused += 1
             assert "\n" not in str(error)  # noqa: PT017 - every mutation is of another kind
         else:
             assert _state(loaded) == wanted
-    assert refused > 100
-
-
-def test_weights_of_another_shape_are_refused_and_nothing_is_overwritten():
-    model = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N)
-    other = POAD("LLMPolicy", ENV_ID, seed=6, **{**SMALL, "policy_kwargs": {"critic_arch": (16,)}}).learn(N)
-    before = fingerprint(model)
-    with pytest.raises(RuntimeError, match=r"Expected the trainable tensors of this policy; .* Fix"):
-        model.set_parameters(other.get_parameters())
-    with pytest.raises(ValueError, match="match"):
-        model.set_parameters({"policy": model.policy.state_dict()})
-    assert fingerprint(model) == before
+    assert refused > 60
 
 
 def test_another_base_model_is_refused(tmp_path):
@@ -410,12 +315,7 @@ def test_a_loaded_model_goes_on_from_another_seed(tmp_path):
     assert loaded.ep_info_buffer.maxlen == loaded.ep_success_buffer.maxlen == 3
 
 
-def test_a_new_training_from_loaded_weights_needs_no_state(tmp_path):
-    POAD("LLMPolicy", Stateless(), seed=5, **SMALL).learn(N).save(tmp_path / "model")
-    assert POAD.load(tmp_path / "model", Stateless()).learn(N).num_timesteps == N  # a warning would be an error
-
-
-def test_an_environment_without_state_says_so(tmp_path):
+def test_environments_without_state_do_not_resume_exactly(tmp_path):
     model = POAD("LLMPolicy", Stateless(), seed=5, **SMALL).learn(N)
     model.save(tmp_path / "model.zip")
     with zipfile.ZipFile(tmp_path / "model.zip") as archive:
@@ -424,31 +324,6 @@ def test_an_environment_without_state_says_so(tmp_path):
     with pytest.warns(UserWarning, match="exact_resume=False"):
         loaded.learn(N, reset_num_timesteps=False)
     assert loaded.num_timesteps == 2 * N
-
-
-def test_an_environment_without_a_state_before_its_first_reset_resumes_exactly(tmp_path, monkeypatch):
-    """That of the example: `_world` is what `_restart` makes."""
-    monkeypatch.setattr(gym, "register", lambda *_, **__: None)
-    doors = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "own_environment.py"))["Doors"]
-    POAD("LLMPolicy", doors(), seed=5, **SMALL).save(tmp_path / "fresh")
-    straight = POAD("LLMPolicy", doors(), seed=5, **SMALL).learn(2 * N)
-    POAD("LLMPolicy", doors(), seed=5, **SMALL).learn(N).save(tmp_path / "model")
-    loaded = POAD.load(tmp_path / "model.zip", doors())
-    assert_same(straight, loaded.learn(N, reset_num_timesteps=False))
-
-
-class Unsaved(Stateless):
-    """Its `get_state` is another method, or fails."""
-
-    def get_state(self, player):
-        return player
-
-
-def test_an_error_in_get_state_costs_no_weights(tmp_path):
-    model = POAD("LLMPolicy", Unsaved(), seed=5, **SMALL).learn(N)
-    with pytest.warns(UserWarning, match=r"get_state\(\) raises TypeError: .* Fix: a get_state\(\) without arguments"):
-        model.save(tmp_path / "model.zip")
-    assert POAD.load(tmp_path / "model.zip").num_timesteps == N
 
 
 def test_a_restore_that_fails_is_tried_again(tmp_path, monkeypatch):
@@ -495,26 +370,6 @@ def test_an_exception_in_a_callback_leaves_a_consistent_state(tmp_path):
         resumed.learn(N, reset_num_timesteps=False)
     assert_same(model, first)
     assert_same(model, second)
-
-
-@pytest.mark.matrix
-def test_an_error_inside_an_environment_leaves_the_weights(tmp_path):
-    class Fails(gym.Wrapper):
-        steps = 0
-
-        def step(self, action):
-            self.steps += 1
-            if self.steps == 9:
-                raise ConnectionError("the simulator is gone")
-            return self.env.step(action)
-
-    model = POAD("LLMPolicy", Fails(gym.make(ENV_ID)), seed=4, **SMALL)
-    with pytest.raises(ConnectionError):
-        model.learn(4 * N)
-    model.save(tmp_path / "weights")
-    loaded = POAD.load(tmp_path / "weights", ENV_ID)
-    with pytest.warns(UserWarning, match="exact_resume=False"):
-        loaded.learn(N, reset_num_timesteps=False)
 
 
 def test_a_file_opened_for_writing(tmp_path):
@@ -594,17 +449,6 @@ def test_an_update_that_was_cut_resumes_not_exactly(tmp_path, monkeypatch, kind)
     assert says_exact(tmp_path / "whole.zip")
 
 
-def test_an_update_that_a_wrong_rate_held_back_is_not_lost(tmp_path):
-    straight = POAD("LLMPolicy", LampEnv(), **LAMPS).learn(4)
-    model = POAD("LLMPolicy", LampEnv(), **LAMPS)
-    model.lr_schedule = lambda _: float("nan")
-    with pytest.raises(ValueError, match="Expected learning_rate to stay a number"):
-        model.learn(4)
-    model.save(tmp_path / "held back.zip")
-    assert says_exact(tmp_path / "held back.zip")
-    assert_same(straight, POAD.load(tmp_path / "held back.zip", LampEnv()).learn(0, reset_num_timesteps=False))
-
-
 # ---------------------------------------------------------------------- what waits for the end of a rollout
 
 
@@ -629,12 +473,6 @@ def test_what_cannot_be_written_at_the_end_of_the_rollout_is_refused_at_the_call
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.zip"]
 
 
-def test_a_read_only_folder_is_refused_at_the_call(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.access", lambda *_: False)  # root may write anywhere
-    with pytest.raises(PermissionError, match=r"Expected a folder to write in; .* is read-only. Fix: name a file"):
-        prepare_path(tmp_path / "model.zip")
-
-
 def test_a_save_that_fails_costs_no_other_one(tmp_path):
     def save(model):
         for name in ("bad", "good"):
@@ -644,9 +482,3 @@ def test_a_save_that_fails_costs_no_other_one(tmp_path):
     with pytest.raises(IsADirectoryError, match=r"bad\.zip is a folder"):
         POAD("LLMPolicy", LampEnv(), **LAMPS).learn(4, callback=At(1, save))
     assert POAD.load(tmp_path / "good.zip", LampEnv()).num_timesteps == 4
-
-
-def test_a_checkpoint_of_sb3_is_named(tmp_path):
-    PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu").save(tmp_path / "ppo")
-    with pytest.raises(CheckpointError, match=r"ppo.* is one of Stable-Baselines3\. Fix: .*PPO\.load\(\)"):
-        read_header(tmp_path / "ppo.zip")

@@ -107,20 +107,6 @@ def test_the_value_loss_is_in_units_of_the_returns(name: str) -> None:
     assert (ours - expected).norm() < 1e-4 * expected.norm()
 
 
-def test_the_first_update_with_the_option_moves_the_critic() -> None:
-    """Every value jumps from 0 to the mean return there, far beyond the clip range."""
-    agent, _ = collect("POAD", n_steps=12, normalize_value=True)
-    before = agent.policy.critic.mlp[-2].weight.clone()
-    assert run_update(agent)["critic_grad_norm"] > 0
-    assert not torch.equal(agent.policy.critic.mlp[-2].weight, before)
-
-
-def test_without_the_option_values_are_in_units_of_reward() -> None:
-    agent = make_method("POAD", n_steps=6).learn(6)
-    scale = agent.policy.critic.scale
-    assert [float(x) for x in (scale.mean, scale.deviation, scale.count, scale.shift)] == [0.0, 1.0, 0.0, 0.0]
-
-
 class SaveAt(BaseCallback):
     """Saves in the middle of a rollout."""
 
