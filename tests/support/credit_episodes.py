@@ -258,17 +258,6 @@ def slow_rebn(episodes: Sequence[Episode], *, gamma: float, eps: float) -> list[
     return [[slow_centred(go, cell, eps=eps) for go in goes] for goes in every]
 
 
-def slow_stream(row: Batch, at: int, *, gamma: float, lam: float) -> list[float]:
-    """verl's GAE before whitening: both carried quantities stay unchanged on observation tokens."""
-    advantage, value, result = 0.0, 0.0, []
-    for k in reversed(range(row.mask.shape[1])):
-        if row.mask[at, k]:
-            advantage = row.rewards[at, k] + gamma * value - row.values[at, k] + gamma * lam * advantage
-            value = row.values[at, k]
-            result.append(advantage)
-    return result[::-1]
-
-
 def slow_rows(gamma: float, lam: float, lam_token: float, omega: float) -> dict[str, Callable[[Any], Any]]:
     """Plain loops by the names of `poad_sb3.credit.padded`, from a list of episodes."""
     discounts: dict[str, Any] = {"gamma": gamma, "lam": lam, "lam_token": lam_token}

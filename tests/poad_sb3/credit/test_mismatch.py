@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poad_sb3.credit.mismatch import MARGIN, ROUNDED, CleanMismatch, Mismatch, gate, measure_mismatch
+from poad_sb3.credit.mismatch import MARGIN, CleanMismatch, Mismatch, gate, measure_mismatch
 
 CLEAN = CleanMismatch(std=0.01, response_std=0.002, largest=0.06)
 
 
 def test_statistics_of_two_responses() -> None:
-    found = measure_mismatch([-1.0, -2.0, -3.0], [-1.1, -2.0, -2.7], [2, 0, 1])
-    assert found == pytest.approx(
+    mismatch = measure_mismatch([-1.0, -2.0, -3.0], [-1.1, -2.0, -2.7], [2, 0, 1])
+    assert mismatch == pytest.approx(
         Mismatch(
             n_responses=2,
             n_tokens=3,
@@ -31,28 +31,13 @@ def test_tokens_must_be_the_same(lengths: list[int]) -> None:
         measure_mismatch([-1.0, -1.0, -1.0], [-1.0, -1.0], lengths)
 
 
-def test_independent_noise_adds_to_the_variance() -> None:
-    rng = np.random.default_rng(0)
-    scored, clean, noise = rng.normal(size=200_000), 0.01 * rng.normal(size=200_000), 0.05 * rng.normal(size=200_000)
-    found = measure_mismatch(scored + clean + noise, scored, [200_000])
-    assert found.std == pytest.approx(np.hypot(0.01, 0.05), rel=0.01)
-    assert found.mean == pytest.approx(0, abs=5e-4)
-
-
 def test_the_mean_of_a_cut_support_is_its_lost_mass_at_every_token() -> None:
     probabilities = np.array([0.4, 0.3, 0.2, 0.1])
     kept = probabilities[:2]
     drawn = np.random.default_rng(0).choice(2, 1000, p=kept / kept.sum())
-    found = measure_mismatch(np.log(kept / kept.sum())[drawn], np.log(probabilities)[drawn], [1000])
-    assert found.mean == pytest.approx(-np.log(0.7))
-    assert found.std == pytest.approx(0, abs=1e-12)
-
-
-def test_the_expected_mean_is_the_divergence_of_the_two_policies() -> None:
-    sampler, learner = np.array([0.5, 0.3, 0.2]), np.array([0.3, 0.4, 0.3])
-    drawn = np.random.default_rng(0).choice(3, 200_000, p=sampler)
-    found = measure_mismatch(np.log(sampler)[drawn], np.log(learner)[drawn], [200_000])
-    assert found.mean == pytest.approx(np.sum(sampler * np.log(sampler / learner)), abs=3e-3)
+    mismatch = measure_mismatch(np.log(kept / kept.sum())[drawn], np.log(probabilities)[drawn], [1000])
+    assert mismatch.mean == pytest.approx(-np.log(0.7))
+    assert mismatch.std == pytest.approx(0, abs=1e-12)
 
 
 def test_bounds_in_closed_form() -> None:
@@ -63,18 +48,13 @@ def test_bounds_in_closed_form() -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize(
-    ("name", "words"), [("std", "precision"), ("mean", "support cut by top-k"), ("largest", "encoding a text again")]
-)
-def test_a_batch_beyond_one_bound_is_refused(name: str, words: str, sign: int) -> None:
+@pytest.mark.parametrize("name", ["std", "mean", "largest"])
+def test_a_batch_beyond_one_bound_is_refused(name: str, sign: int) -> None:
     bound = CLEAN.bounds(64, 2048)[name]
     usual = Mismatch(64, 2048, mean=0.0, std=0.01, response_std=0.002, largest=0.06, ratio_error=0.06)
     at = {name: 0.999 * bound * (sign if name == "mean" else 1)}
     assert gate(usual._replace(**at), CLEAN) == (True, "")
-    verdict = gate(usual._replace(**{name: 1.5 * at[name]}), CLEAN)
-    assert not verdict.passes
-    assert words in verdict.reason
-    assert f"at most {bound:.2g}; got {1.5 * abs(at[name]):.2g} over 2048 tokens" in verdict.reason
+    assert not gate(usual._replace(**{name: 1.5 * at[name]}), CLEAN).passes
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -93,7 +73,3 @@ def test_the_clean_mismatch_is_never_below_that_of_other_kernels() -> None:
     assert exact == CleanMismatch(std=1e-3, response_std=0.0, largest=6e-3)
     measured = Mismatch(64, 2048, mean=0.0, std=0.01, response_std=0.003, largest=0.09, ratio_error=0.09)
     assert CleanMismatch.of(measured) == CleanMismatch(0.01, 0.003, 0.09)
-
-
-def test_the_default_allows_the_ratio_error_of_a_loaded_model() -> None:
-    assert np.expm1(ROUNDED.largest) == pytest.approx(0.5, abs=0.01)

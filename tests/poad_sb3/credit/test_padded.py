@@ -67,13 +67,6 @@ def test_tensors_keep_their_dtype_and_have_no_gradient(dtype: torch.dtype) -> No
         np.testing.assert_allclose(advantages.double(), exact[name], rtol=0, atol=tolerance, err_msg=name)
 
 
-def test_whole_numbers_become_float64() -> None:
-    whole = REWARDS.astype(int)
-    exact = padded.rloo(REWARDS, MASK, [0, 0])
-    np.testing.assert_array_equal(padded.rloo(whole, MASK, [0, 0]), exact)
-    np.testing.assert_array_equal(padded.rloo(torch.tensor(whole), torch.tensor(MASK), [0, 0]), exact)
-
-
 def test_groups_may_be_texts_arrays_or_tensors() -> None:
     expected = padded.rloo(REWARDS, MASK, [0, 0])
     for groups in (["u", "u"], np.array(["u", "u"], dtype=object), torch.zeros(2, dtype=torch.int64)):
@@ -137,8 +130,8 @@ def _on_rows(rows: list[int], active: list[bool], kind: Any, turn_ids: bool = Fa
 def test_a_row_without_action_tokens_takes_no_part(empty: list[int], turn_ids: bool, kind: Any) -> None:
     active = [row not in empty for row in range(5)]
     rest = [row for row in range(5) if row not in empty]
-    found, expected = (_on_rows(rows, active, kind, turn_ids) for rows in (list(range(5)), rest))
-    for name, advantages in found.items():
+    advantages_of, expected = (_on_rows(rows, active, kind, turn_ids) for rows in (list(range(5)), rest))
+    for name, advantages in advantages_of.items():
         np.testing.assert_array_equal(advantages[rest], expected[name], err_msg=name)
         assert not advantages[empty].any(), name
 
@@ -154,10 +147,10 @@ def test_without_any_action_token_all_is_zero(kind: Any) -> None:
 # ---------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("place", ["rewards", "values", "mask", "turn_ids"])
-def test_shapes_must_fit(place: str) -> None:
+@pytest.mark.parametrize("name", ["rewards", "values", "mask", "turn_ids"])
+def test_refuses_arrays_of_different_shapes(name: str) -> None:
     arrays = {"rewards": REWARDS, "values": VALUES, "mask": MASK, "turn_ids": np.zeros_like(MASK)}
-    arrays[place] = arrays[place][:, :-1]
+    arrays[name] = arrays[name][:, :-1]
     with pytest.raises(ValueError, match=r"^Expected arrays of one shape \[batch, positions\]; got .*\.$"):
         padded.bad(**arrays, **KWARGS)
     with pytest.raises(ValueError, match=r"Expected arrays of one shape"):

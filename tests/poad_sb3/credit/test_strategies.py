@@ -62,8 +62,8 @@ ROWS: dict[str, Make] = {
 def rollout_of(case: dict[str, Any], *, one_value: bool) -> Rollout:
     """Episodes side by side, an environment each; the steps after the end of one do not count."""
     episodes = case["episodes"]
-    n_steps, n_envs = max(len(one["steps"]) for one in episodes), len(episodes)
-    n_tokens = max(len(step["values"]) for one in episodes for step in one["steps"])
+    n_steps, n_envs = max(len(episode["steps"]) for episode in episodes), len(episodes)
+    n_tokens = max(len(step["values"]) for episode in episodes for step in episode["steps"])
     shape = (n_steps, n_envs)
     rewards, final_values, counted = np.zeros(shape), np.zeros(shape), np.zeros(shape, dtype=bool)
     ends, lengths = np.ones(shape, dtype=bool), np.ones(shape, dtype=np.int64)
@@ -72,9 +72,9 @@ def rollout_of(case: dict[str, Any], *, one_value: bool) -> Rollout:
     numbers: dict[Any, int] = {}
     for env, episode in enumerate(episodes):
         for t, step in enumerate(episode["steps"]):
-            own = step["values"][:1] if one_value else step["values"]
+            values_of_step = step["values"][:1] if one_value else step["values"]
             rewards[t, env], counted[t, env], lengths[t, env] = step["reward"], True, len(step["values"])
-            values[t, env, : len(own)] = own
+            values[t, env, : len(values_of_step)] = values_of_step
             ends[t, env] = t == len(episode["steps"]) - 1
             groups[t, env] = numbers.setdefault(("group", episode["group"]), len(numbers))
             states[t, env] = numbers.setdefault(("state", str(step["state"])), len(numbers))
@@ -90,14 +90,14 @@ def rollout_of(case: dict[str, Any], *, one_value: bool) -> Rollout:
 def test_a_strategy_equals_the_golden_vectors(name: str) -> None:
     for case in CASES:
         rollout = rollout_of(case, one_value=name == "action_gae")
-        found = ROWS[name](case).advantages(rollout)
+        advantages = ROWS[name](case).advantages(rollout)
         for env, expected in enumerate(case["expected"][name]):
             steps = case["episodes"][env]["steps"]
             of_steps = expected if isinstance(expected, list) else [expected] * len(steps)
             for t, of_step in enumerate(of_steps):
                 n = len(steps[t]["values"])
-                own = found[t, env, np.minimum(np.arange(n), found.shape[-1] - 1)]
-                np.testing.assert_allclose(own, np.broadcast_to(of_step, n), rtol=0, atol=1e-12)
+                actual = advantages[t, env, np.minimum(np.arange(n), advantages.shape[-1] - 1)]
+                np.testing.assert_allclose(actual, np.broadcast_to(of_step, n), rtol=0, atol=1e-12)
 
 
 def test_every_strategy_is_compared() -> None:
