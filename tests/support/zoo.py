@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,39 +25,18 @@ HEADERS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|e
 SPACES = tuple(" " * n for n in range(16, 1, -1)) + tuple("\t" * n for n in range(9, 1, -1))
 
 
-class Space(Enum):
-    """A tokenizer's treatment of a space before a text."""
-
-    KEPT = auto()
-    """`press` and ` press` are different tokens, and both come back."""
-    IMPLIED = auto()
-    """They are the same tokens: a text without a space gets one, and loses it when it is decoded."""
-    DOUBLED = auto()
-    """A text always gets a space, also one that has its own: ` press` is one token more."""
-
-
 class Facts(NamedTuple):
     """Properties of a model of the zoo.
 
     Attributes:
-        architecture: Class of the model.
-        space: Treatment of a space before a text.
-        has_bos: Whether the tokenizer names a start token.
-        adds_bos: Whether it puts it before a text.
         turn_end: Text of the token that ends an answer; None without a chat template.
         supports_system: Whether the template takes a system turn.
         packs_trees: Whether the branches of a tree can go through the model in one row.
-        lora: Changes to the default adapter.
     """
 
-    architecture: str
-    space: Space
-    has_bos: bool = True
-    adds_bos: bool = True
     turn_end: str | None = None
     supports_system: bool = False
     packs_trees: bool = True
-    lora: Mapping[str, Any] = {}
 
     @property
     def has_chat_template(self) -> bool:
@@ -67,29 +45,16 @@ class Facts(NamedTuple):
 
 
 ZOO: Mapping[str, Facts] = {
-    "llama2": Facts("LlamaForCausalLM", Space.IMPLIED, turn_end="</s>", supports_system=True),
-    "llama3": Facts("LlamaForCausalLM", Space.KEPT, turn_end="<|eot_id|>", supports_system=True),
-    "qwen2": Facts(
-        "Qwen2ForCausalLM", Space.KEPT, has_bos=False, adds_bos=False, turn_end="<|im_end|>", supports_system=True
-    ),
-    "qwen3": Facts(
-        "Qwen3ForCausalLM", Space.KEPT, has_bos=False, adds_bos=False, turn_end="<|im_end|>", supports_system=True
-    ),
-    "gpt2": Facts(
-        "GPT2LMHeadModel", Space.KEPT, adds_bos=False, lora={"target_modules": ["c_attn"], "fan_in_fan_out": True}
-    ),
-    "mistral": Facts("MistralForCausalLM", Space.DOUBLED, turn_end="</s>", packs_trees=False),
-    "gemma": Facts("GemmaForCausalLM", Space.KEPT, turn_end="<end_of_turn>"),
-    "gemma2": Facts("Gemma2ForCausalLM", Space.KEPT, turn_end="<end_of_turn>", packs_trees=False),
-    "phi": Facts("PhiForCausalLM", Space.KEPT, adds_bos=False),
-    "phi3": Facts(
-        "Phi3ForCausalLM",
-        Space.DOUBLED,
-        adds_bos=False,
-        turn_end="<|end|>",
-        supports_system=True,
-        lora={"target_modules": ["qkv_proj"]},
-    ),
+    "llama2": Facts(turn_end="</s>", supports_system=True),
+    "llama3": Facts(turn_end="<|eot_id|>", supports_system=True),
+    "qwen2": Facts(turn_end="<|im_end|>", supports_system=True),
+    "qwen3": Facts(turn_end="<|im_end|>", supports_system=True),
+    "gpt2": Facts(),
+    "mistral": Facts(turn_end="</s>", packs_trees=False),
+    "gemma": Facts(turn_end="<end_of_turn>"),
+    "gemma2": Facts(turn_end="<end_of_turn>", packs_trees=False),
+    "phi": Facts(),
+    "phi3": Facts(turn_end="<|end|>", supports_system=True),
 }
 """Every model, by name."""
 

@@ -21,17 +21,19 @@ def test_actions_are_scored_as_the_model_itself_scores_them(tmp_path, name):
     kind, settings, packs = MODELS[name]
     lm = LanguageModel(str(tmp_path), lora=save(tmp_path, kind, settings))
     assert lm.packs_trees is packs
-    one = TrieDistribution(lm).tokenized(
+    tokenized = TrieDistribution(lm).tokenized(
         Question("The cook stands beside the old white table in the kitchen and waits. You", ACTIONS)
     )
     with torch.no_grad():
-        hidden = lm.hidden_states([one.row.row])
-        ours = lm.child_logits(hidden, one.row.children).split([len(children) for children in one.row.children])
-        for number, sequence in enumerate(one.trie.sequences):
-            logits = lm.network(input_ids=torch.tensor([[*one.prompt, *sequence]])).logits[0]
-            for decision in one.trie.decisions[number]:
-                node = one.row.children.index(decision.children)
-                expected = logits[len(one.prompt) - 1 + decision.position][list(decision.children)].log_softmax(0)
+        hidden = lm.hidden_states([tokenized.row.row])
+        ours = lm.child_logits(hidden, tokenized.row.children).split(
+            [len(children) for children in tokenized.row.children]
+        )
+        for number, sequence in enumerate(tokenized.trie.sequences):
+            logits = lm.network(input_ids=torch.tensor([[*tokenized.prompt, *sequence]])).logits[0]
+            for decision in tokenized.trie.decisions[number]:
+                node = tokenized.row.children.index(decision.children)
+                expected = logits[len(tokenized.prompt) - 1 + decision.position][list(decision.children)].log_softmax(0)
                 torch.testing.assert_close(ours[node].log_softmax(0), expected, atol=1e-4, rtol=1e-4)
 
 

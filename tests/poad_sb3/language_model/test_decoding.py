@@ -63,8 +63,8 @@ def test_a_growing_cache_holds_what_the_plain_one_holds(steps: list[int | list[i
                     layer.batch_select_indices(rows)
             else:
                 keys, values = torch.randn(2, n_rows, HEADS, step, SIZE, generator=generator)
-                for one, other in zip(ours.update(keys, values), plain.update(keys, values), strict=True):
-                    assert torch.equal(one, other)
+                for tensor, other in zip(ours.update(keys, values), plain.update(keys, values), strict=True):
+                    assert torch.equal(tensor, other)
             assert ours.get_seq_length() == plain.get_seq_length()
             assert torch.equal(ours.keys, plain.keys)
             assert torch.equal(ours.values, plain.values)
@@ -121,8 +121,8 @@ def test_decoding_equals_whole_passes(models: Callable[[str], LanguageModel], sm
     hook.remove()
     assert shapes[0] == (4, 19), "equal prompts go through the model once"
     assert [shape[0] for shape in shapes[1:3]] == [7, 6], "and go apart from there"
-    for hidden, known in states:
-        near(hidden, whole(lm, known))
+    for hidden, tokens in states:
+        near(hidden, whole(lm, tokens))
 
 
 @properties
@@ -142,7 +142,7 @@ def test_batches_hold_each_prompt_once_within_their_bound(
     for number, size in enumerate(sizes, start=1):
         assert len(size) * max(size) <= 8 * bound or len(size) == 1
         assert number == len(sizes) or (len(size) + 1) * max(size) > 8 * bound, "no batch is smaller than it has to be"
-    assert [one for size in sizes for one in size] == sorted((one + n_new for one in lengths), reverse=True)
+    assert [length for size in sizes for length in size] == sorted((length + n_new for length in lengths), reverse=True)
 
 
 # ------------------------------------------------------------------ the adapter, added up
@@ -177,18 +177,18 @@ def same(before: dict[str, nn.Module], after: dict[str, nn.Module]) -> bool:
 @pytest.mark.parametrize("changes", PLAIN)
 def test_a_merged_adapter_changes_no_hidden_state(changes: str) -> None:
     lm = adapted(PLAIN[changes])
-    before, weights = layers(lm), {name: one.clone() for name, one in lm.state_dict().items()}
+    before, weights = layers(lm), {name: weight.clone() for name, weight in lm.state_dict().items()}
     expected, off = lm.hidden_states(ROWS), lm.hidden_states(ROWS, reference=True)
     assert (expected - off).abs().max() > 0.1
     with merged(lm.base):
         assert not any(isinstance(module, lora.LoraLayer) for module in lm.base.modules())
         near(lm.hidden_states(ROWS), expected)
-        assert not any(one.requires_grad for one in lm.base.parameters())
+        assert not any(parameter.requires_grad for parameter in lm.base.parameters())
     assert same(before, layers(lm))
     assert torch.equal(lm.hidden_states(ROWS), expected)
     now = lm.state_dict()
     assert list(now) == list(weights)
-    assert all(torch.equal(one, weights[name]) for name, one in now.items()), "bit by bit"
+    assert all(torch.equal(weight, weights[name]) for name, weight in now.items()), "bit by bit"
 
 
 def test_merging_keeps_the_biases_of_the_base(models: Callable[[str], LanguageModel]) -> None:
@@ -203,9 +203,9 @@ def test_merging_keeps_the_biases_of_the_base(models: Callable[[str], LanguageMo
 @pytest.mark.parametrize("changes", KEPT)
 def test_adapters_without_a_plain_sum_are_not_merged(changes: str) -> None:
     lm = adapted(KEPT[changes])
-    for name, one in lm.named_parameters():
-        if one.requires_grad:
-            one.add_(0.1 * torch.randn(one.shape, generator=torch.Generator().manual_seed(len(name))))
+    for name, parameter in lm.named_parameters():
+        if parameter.requires_grad:
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(len(name))))
     before, expected = layers(lm), lm.hidden_states(ROWS)
     with merged(lm.base):
         assert same(before, layers(lm))

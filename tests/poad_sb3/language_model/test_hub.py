@@ -14,7 +14,7 @@ import pytest
 import torch
 from poad_runs import ENV_ID, SMALL, N
 from safetensors.torch import load_file, save_file
-from standins import Cut, ModelHubStandIn, Request, StoredModel
+from standins import ModelHubStandIn, Request, StoredModel
 
 import poad_sb3
 from poad_sb3.language_model.language_model import LanguageModel
@@ -83,15 +83,15 @@ class Worker:
 
     def load(self, model: str, revision: str | None = None) -> dict[str, Any]:
         """Return the result of `describe_model` for it."""
-        found = self._tell("load", {"model": model, "revision": revision})
-        assert "error" not in found, found["error"]
-        return found
+        answer = self._tell("load", {"model": model, "revision": revision})
+        assert "error" not in answer, answer["error"]
+        return answer
 
     def refusal(self, model: str, revision: str | None = None) -> dict[str, Any]:
         """The error (a `ModelError` of one line), and the seconds that the client waited before it."""
-        found = self._tell("load", {"model": model, "revision": revision})
-        assert "could not be loaded" in found["error"]
-        return found
+        answer = self._tell("load", {"model": model, "revision": revision})
+        assert "could not be loaded" in answer["error"]
+        return answer
 
     def poad(self, *arguments: str) -> dict[str, Any]:
         """Exit code and output of a command."""
@@ -167,9 +167,9 @@ def test_a_revision_is_loaded_by_tag_branch_and_commit(
     prints = [fingerprint(folder) for folder in folders]
     assert prints[0] != prints[1]
     for revision, which in (("v1", 0), ("v2", 1), (None, 1), (commits[0], 0)):
-        found = worker.load("user/tiny", revision)
-        assert (found["name"], found["revision"]) == ("user/tiny", revision)
-        assert (found["commit"], found["fingerprint"]) == (commits[which], prints[which])
+        model = worker.load("user/tiny", revision)
+        assert (model["name"], model["revision"]) == ("user/tiny", revision)
+        assert (model["commit"], model["fingerprint"]) == (commits[which], prints[which])
     assert server.objects, "weights come from the storage"
 
 
@@ -179,8 +179,8 @@ def test_a_branch_that_moves_in_mid_load_gives_one_commit(
     """Model and tokenizer are of one commit."""
     first = server.put("user/moving", folders[0], "main")
     server.when("/model.safetensors", lambda: server.put("user/moving", folders[1], "main"))
-    found = worker.load("user/moving")
-    assert (found["commit"], found["fingerprint"]) == (first, fingerprint(folders[0]))
+    model = worker.load("user/moving")
+    assert (model["commit"], model["fingerprint"]) == (first, fingerprint(folders[0]))
     asked = [request.path for request in server.requests if request.path.startswith("/user/moving/resolve/")]
     assert any(path.endswith("/tokenizer.json") for path in asked)
     assert all(first in path for path in asked)
@@ -200,7 +200,7 @@ def test_cached_models_load_without_a_download(
     before = len(server.requests)
     offline = workers["offline"]
     kept = offline.load("user/kept", "v1")
-    assert len({(found["commit"], found["fingerprint"]) for found in (first, again, kept)}) == 1
+    assert len({(model["commit"], model["fingerprint"]) for model in (first, again, kept)}) == 1
     assert first["commit"] == commit
     assert "RevisionResolutionError" in offline.refusal("user/kept", "v2")["error"]
     assert offline.refusal("user/not-kept")["waited"] == 0
@@ -229,31 +229,6 @@ def test_refuses_missing_private_and_gated_repositories(
         assert refused["waited"] == 0
 
 
-def test_rejects_the_repository_of_an_adapter(
-    server: ModelHubStandIn, workers: dict[str, Worker], folders: tuple[Path, Path]
-) -> None:
-    own = {path.name: path.read_bytes() for path in folders[0].iterdir()}
-    server.models["user/adapter"] = StoredModel()
-    server.models["user/adapter"].commit({**own, "adapter_config.json": b'{"peft_type": "LORA"}'}, "main")
-    for name in ("online", "offline"):
-        answer = workers[name]._tell("load", {"model": "user/adapter", "revision": "main"})
-        assert answer["error"].startswith("Expected a whole model; 'user/adapter' at revision 'main' has an adapter")
-
-
-def test_a_broken_download_leaves_no_weights(
-    server: ModelHubStandIn, worker: Worker, home: Path, folders: tuple[Path, Path]
-) -> None:
-    commit = server.put("user/far", folders[0], "main")
-    server.fail(Cut(1000), path=server.storage)
-    server.fail(Cut(0), path=server.storage, times=6)
-    refused = worker.refusal("user/far")
-    assert "RemoteProtocolError" in refused["error"]
-    assert refused["waited"] <= 6, "a second after each attempt"
-    assert not list((home / "hub").rglob("models--user--far/snapshots/*/model.safetensors"))
-    found = worker.load("user/far")
-    assert (found["commit"], found["fingerprint"]) == (commit, fingerprint(folders[0]))
-
-
 # ---------------------------------------------------------------------- files that would be code
 
 
@@ -272,13 +247,13 @@ def test_nothing_of_a_repository_is_executed(
 ) -> None:
     ran = tmp_path / "ran"
     code = f"open({str(ran)!r}, 'w').close()\nfrom transformers import *\n".encode()
-    own = {path.name: path.read_bytes() for path in folders[0].iterdir()}
+    files = {path.name: path.read_bytes() for path in folders[0].iterdir()}
     classes = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
-    config = {**json.loads(own["config.json"]), "auto_map": classes}
-    tokenizer = {**json.loads(own["tokenizer_config.json"]), "auto_map": {"AutoTokenizer": ["code.Tokenizer", None]}}
-    own |= {"code.py": code, "tokenizer_config.json": json.dumps(tokenizer).encode()}
+    config = {**json.loads(files["config.json"]), "auto_map": classes}
+    tokenizer = {**json.loads(files["tokenizer_config.json"]), "auto_map": {"AutoTokenizer": ["code.Tokenizer", None]}}
+    files |= {"code.py": code, "tokenizer_config.json": json.dumps(tokenizer).encode()}
     for name, kind in (("user/known", "llama"), ("user/unknown", "of-their-own")):
-        changed = {**own, "config.json": json.dumps({**config, "model_type": kind}).encode()}
+        changed = {**files, "config.json": json.dumps({**config, "model_type": kind}).encode()}
         server.models[name] = StoredModel()
         server.models[name].commit(changed, "main")
     assert worker.load("user/known")["fingerprint"] == fingerprint(folders[0]), "the classes of transformers will do"
@@ -294,9 +269,9 @@ def test_pickled_weights_are_not_executed(
 ) -> None:
     ran = tmp_path / "ran"
     torch.save({"lm_head.weight": _Touch(ran)}, tmp_path / "weights", pickle_module=pickle)
-    own = {path.name: path.read_bytes() for path in folders[0].iterdir() if path.name != "model.safetensors"}
+    files = {path.name: path.read_bytes() for path in folders[0].iterdir() if path.name != "model.safetensors"}
     server.models["user/pickled"] = StoredModel()
-    server.models["user/pickled"].commit({**own, "pytorch_model.bin": (tmp_path / "weights").read_bytes()}, "main")
+    server.models["user/pickled"].commit({**files, "pytorch_model.bin": (tmp_path / "weights").read_bytes()}, "main")
     assert "Weights only load failed" in worker.refusal("user/pickled")["error"]
     assert not ran.exists()
 

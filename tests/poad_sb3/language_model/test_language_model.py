@@ -67,7 +67,7 @@ def test_the_packed_tree_answers_as_separate_sequences_do(lm: LanguageModel, bas
     children = [some for _, some in queries]
     packed = lm.child_logits(lm.hidden_states([row], reference=not adapter), children)
     rows = [chain(prefix, [len(prefix) - 1]) for prefix, _ in queries]
-    apart = torch.cat([lm.hidden_states([one], reference=not adapter) for one in rows])
+    apart = torch.cat([lm.hidden_states([row], reference=not adapter) for row in rows])
     torch.testing.assert_close(packed, lm.child_logits(apart, children), rtol=0, atol=1e-4)
     plain = lm.network if adapter else base
     full = [plain(input_ids=torch.tensor([prefix])).logits[0, -1, list(some)] for prefix, some in queries]
@@ -158,16 +158,6 @@ def tiny(tmp_path: Path) -> Path:
     return save_tiny_llama(tmp_path / "tiny")
 
 
-def test_a_model_from_a_folder(tiny: Path) -> None:
-    model = LanguageModel(str(tiny))
-    assert model.prompt_ids("press the red button") == (2, 3, 4, 6), "no start token where the tokenizer has none"
-    assert model.action_ids("wait") == (7, 1)
-    assert (model.hidden_size, model.max_length) == (16, 12)
-    adapted = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-    assert len(adapted) == 4
-    assert all("q_proj.lora_" in name or "v_proj.lora_" in name for name in adapted)
-
-
 def test_the_fingerprint_knows_the_model(tiny: Path) -> None:
     fingerprint = LanguageModel(str(tiny)).fingerprint
     torch.manual_seed(123)
@@ -185,11 +175,11 @@ def test_the_fingerprint_reads_every_weight_of_the_pocket_model(lm: LanguageMode
     """Its embedding is its largest tensor; no change of a single element may pass."""
     folder = shutil.copytree(POCKET_FOLDER, tmp_path / "pocket")
     weights = load_file(folder / "model.safetensors")
-    for place in (0, 1):
+    for index in (0, 1):
         largest = max(weights.values(), key=torch.numel).view(-1)
-        largest[place] += 1.0
+        largest[index] += 1.0
         save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        largest[place] -= 1.0
+        largest[index] -= 1.0
         assert LanguageModel(str(folder)).fingerprint != lm.fingerprint
 
 

@@ -210,7 +210,7 @@ def test_accumulation_changes_no_gradient(sampling: str, lora: dict[str, Any] | 
 @every_model
 def test_gradient_checkpointing_changes_no_gradient(folder_of: Callable[[str], str], name: str) -> None:
     rows: list[TokenRow] = []
-    found = []
+    gradients = []
     for recompute in (False, True):
         torch.manual_seed(0)
         lm = LanguageModel(folder_of(name), gradient_checkpointing=recompute)
@@ -218,27 +218,11 @@ def test_gradient_checkpointing_changes_no_gradient(folder_of: Callable[[str], s
         rows = [TokenRow(lm.prompt_ids(text), None, (2, 4)) for text in ("The lamp is red. You look.", "Go on. Wait.")]
         lm.zero_grad()
         lm.hidden_states(rows).square().sum().backward()  # type: ignore[no-untyped-call]
-        found.append({key: value.grad for key, value in lm.named_parameters() if value.grad is not None})
+        gradients.append({key: value.grad for key, value in lm.named_parameters() if value.grad is not None})
         assert not any(module.training for module in lm.modules() if module is not lm)
-    assert found[0].keys() == found[1].keys()
-    for key, gradient in found[0].items():
-        torch.testing.assert_close(found[1][key], gradient, rtol=1e-5, atol=1e-6)
-
-
-def test_gradient_checkpointing_keeps_less(folder_of: Callable[[str], str]) -> None:
-    kept = []
-    for recompute in (False, True):
-        lm = LanguageModel(folder_of("llama3"), gradient_checkpointing=recompute)
-        sizes: dict[int, int] = {}
-
-        def remember(tensor: torch.Tensor, sizes: dict[int, int] = sizes) -> torch.Tensor:
-            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
-            lm.hidden_states([TokenRow((5,) * 300, None, (299,))])
-        kept.append(sum(sizes.values()))
-    assert kept[1] < 0.5 * kept[0]
+    assert gradients[0].keys() == gradients[1].keys()
+    for key, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][key], gradient, rtol=1e-5, atol=1e-6)
 
 
 def test_refuses_checkpointing_with_dropout_inside_a_layer(folder_of: Callable[[str], str]) -> None:
@@ -344,15 +328,15 @@ def _assert_gradients_pass(folder: str, quantization: str) -> None:
     lm = LanguageModel(folder, quantization=quantization)
     torch.manual_seed(0)
     plain = LanguageModel(folder)
-    for one in (lm, plain):
-        randomise(one, scale=0.5)
-        one.eval()
-        row = TokenRow(one.prompt_ids("The lamp is red. You look."), None, (2, 6))
+    for model in (lm, plain):
+        randomise(model, scale=0.5)
+        model.eval()
+        row = TokenRow(model.prompt_ids("The lamp is red. You look."), None, (2, 6))
         with torch.no_grad():
-            one.hidden_states([row])  # sampling first must not change the update
-        one.hidden_states([row]).float().square().sum().backward()  # type: ignore[no-untyped-call]
+            model.hidden_states([row])  # sampling first must not change the update
+        model.hidden_states([row]).float().square().sum().backward()  # type: ignore[no-untyped-call]
     name = next(key for key, value in lm.named_parameters() if value.requires_grad and "lora_B" in key)
-    ours, theirs = (dict(one.named_parameters())[name].grad for one in (lm, plain))
+    ours, theirs = (dict(model.named_parameters())[name].grad for model in (lm, plain))
     assert ours is not None
     assert theirs is not None
     assert torch.cosine_similarity(ours.flatten(), theirs.flatten(), 0) > 0.9
@@ -425,11 +409,13 @@ def test_a_cache_that_ignores_padding_is_not_used(folder_of: Callable[[str], str
     assert not lm.caches
     prompts = [lm.prompt_ids(text) for text in ("The lamp is red. You look.", "Go.")]
     uniforms = np.random.default_rng(0).random((2, 6))
-    for prompt, one in zip(prompts, generate(lm, prompts, SamplingSettings(max_new_tokens=6), uniforms), strict=True):
+    for prompt, written in zip(
+        prompts, generate(lm, prompts, SamplingSettings(max_new_tokens=6), uniforms), strict=True
+    ):
         with torch.no_grad():
-            logits = lm.base(input_ids=torch.tensor([[*prompt, *one.path.action]]), use_cache=False).logits[0]
-        known = logits[len(prompt) - 1 : -1].log_softmax(-1)[range(len(one.path.action)), one.path.action]
-        np.testing.assert_allclose(one.log_probs, known, atol=1e-4)
+            logits = lm.base(input_ids=torch.tensor([[*prompt, *written.path.action]]), use_cache=False).logits[0]
+        log_probs = logits[len(prompt) - 1 : -1].log_softmax(-1)[range(len(written.path.action)), written.path.action]
+        np.testing.assert_allclose(written.log_probs, log_probs, atol=1e-4)
 
 
 @pytest.mark.matrix_after(2)

@@ -31,8 +31,8 @@ def token_rows(draw: st.DrawFn) -> TokenRow:
     tokens = tuple(draw(st.lists(st.integers(1, 3), min_size=length, max_size=length)))
     parents = None
     if draw(st.booleans()):
-        parents = (-1, *(draw(st.sampled_from((place - 1, place - 1, draw(st.integers(0, place - 1)))))
-                         for place in range(1, length)))  # fmt: skip
+        parents = (-1, *(draw(st.sampled_from((position - 1, position - 1, draw(st.integers(0, position - 1)))))
+                         for position in range(1, length)))  # fmt: skip
     return TokenRow(tokens, parents, tuple(draw(st.lists(st.integers(0, length - 1), max_size=4))))
 
 
@@ -58,10 +58,10 @@ def own_texts(rows: Sequence[TokenRow]) -> list[tuple[int, ...]]:
     for row in rows:
         parents = range(-1, len(row.tokens) - 1) if row.parents is None else row.parents
         for read in row.reads:
-            text, place = [], read
-            while place >= 0:
-                text.append(row.tokens[place])
-                place = parents[place]
+            text, position = [], read
+            while position >= 0:
+                text.append(row.tokens[position])
+                position = parents[position]
             texts.append(tuple(reversed(text)))
     return texts
 
@@ -69,11 +69,11 @@ def own_texts(rows: Sequence[TokenRow]) -> list[tuple[int, ...]]:
 def seen_texts(packed: Packed) -> list[tuple[int, ...]]:
     """The attended tokens of each read, in the order of positions; these must count from 0 without gaps."""
     texts = []
-    for group, place in zip(packed.batch.tolist(), packed.place.tolist(), strict=True):
-        seen = torch.arange(packed.ids.shape[1]) <= place if packed.seen is None else packed.seen[group, place]
+    for group, position in zip(packed.batch.tolist(), packed.place.tolist(), strict=True):
+        seen = torch.arange(packed.ids.shape[1]) <= position if packed.seen is None else packed.seen[group, position]
         positions, order = packed.positions[group, seen].sort()
         assert positions.tolist() == list(range(len(positions)))
-        assert packed.positions[group, place] == len(positions) - 1
+        assert packed.positions[group, position] == len(positions) - 1
         texts.append(tuple(packed.ids[group, seen][order].tolist()))
     return texts
 
@@ -163,7 +163,7 @@ def a_mixture(lm: LanguageModel, seed: int) -> list[TokenRow]:
         tokens, parents = (*prompt, *tail), None
         if random.random() < 0.4:  # some of them branch within the shared prefix
             begins = int(random.integers(1, len(tokens)))
-            branching = (int(random.integers(0, place)) for place in range(begins, len(tokens)))
+            branching = (int(random.integers(0, position)) for position in range(begins, len(tokens)))
             parents = (*range(-1, begins - 1), *branching)
         n_reads = int(random.integers(0, 4))
         rows.append(TokenRow(tokens, parents, tuple(random.integers(len(tokens), size=n_reads).tolist())))
@@ -179,7 +179,7 @@ def asked(lm: LanguageModel, rows: Sequence[TokenRow]) -> tuple[Tensor, list[Ten
     lm.zero_grad()
     hidden = lm.hidden_states(rows)
     (hidden * torch.cos(torch.arange(hidden.numel()) * 0.7).view_as(hidden)).sum().backward()  # type: ignore[no-untyped-call]
-    return hidden.detach(), [one.grad.clone() for one in lm.parameters() if one.grad is not None]
+    return hidden.detach(), [parameter.grad.clone() for parameter in lm.parameters() if parameter.grad is not None]
 
 
 @pytest.mark.matrix_after(3)
@@ -203,7 +203,7 @@ def test_merging_changes_no_hidden_state_and_no_gradient(
             size = float(other.abs().max())
             assert size > 0
             torch.testing.assert_close(slope / size, other / size, rtol=0, atol=1e-5)
-    one_by_one = torch.cat([lm.hidden_states([one]) for one in single])
+    one_by_one = torch.cat([lm.hidden_states([row]) for row in single])
     torch.testing.assert_close(merged / scale, one_by_one / scale, rtol=0, atol=1e-5)
 
 

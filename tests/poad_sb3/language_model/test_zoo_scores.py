@@ -106,8 +106,10 @@ def test_actions_are_chosen_as_the_plain_model_would(
     lm, adapted, _ = scored(name)
     prompt, sequences = lm.prompt_ids(PROMPT), [lm.action_ids(action) for action in ACTIONS]
     logs = [log_probs_of(adapted, prompt, ids) for ids in sequences]
-    by_trie = torch.stack([_along_trie(one, ids, sequences) for one, ids in zip(logs, sequences, strict=True)])
-    whole = torch.stack([one[range(len(ids)), ids].sum() for one, ids in zip(logs, sequences, strict=True)])
+    by_trie = torch.stack(
+        [_along_trie(log_probs, ids, sequences) for log_probs, ids in zip(logs, sequences, strict=True)]
+    )
+    whole = torch.stack([log_probs[range(len(ids)), ids].sum() for log_probs, ids in zip(logs, sequences, strict=True)])
     assert by_trie.exp().sum() == pytest.approx(1, abs=1e-6)
     for sampling, expected in ((ActionSampling.TRIE, by_trie), (ActionSampling.CANDIDATES, whole.log_softmax(0))):
         for packs, bound in itertools.product({lm.packs_trees, False}, (1, 4096)):
@@ -115,10 +117,10 @@ def test_actions_are_chosen_as_the_plain_model_would(
             monkeypatch.setattr(lm, "max_tokens_per_forward", bound)
             settings = SamplingSettings(action_sampling=sampling, candidate_normalization=Normalization.SUM)
             distribution = make_distribution(lm, settings)
-            known = ScoreCache([])
+            cache = ScoreCache([])
             questions = [Question(text, ACTIONS[:n]) for text, n in zip(OTHERS, (2, 6, 1, 4), strict=True)]
-            distribution.mode([*questions, Question(PROMPT, ACTIONS), questions[0]], known)
-            ours = distribution.probabilities(Question(PROMPT, ACTIONS), known)
+            distribution.mode([*questions, Question(PROMPT, ACTIONS), questions[0]], cache)
+            ours = distribution.probabilities(Question(PROMPT, ACTIONS), cache)
             assert sum(ours.values()) == pytest.approx(1, abs=1e-6)
             close(torch.tensor(list(ours.values())), expected.exp())
 
@@ -126,9 +128,9 @@ def test_actions_are_chosen_as_the_plain_model_would(
 def _along_trie(log_probs: torch.Tensor, ids: Sequence[int], sequences: Sequence[Sequence[int]]) -> torch.Tensor:
     """Log-probability of an action when each token is chosen among those that some action continues with."""
     total = torch.zeros((), dtype=torch.float64)
-    for place, token in enumerate(ids):
-        children = sorted({other[place] for other in sequences if tuple(other[:place]) == tuple(ids[:place])})
-        total += log_probs[place][children].log_softmax(0)[children.index(token)]
+    for position, token in enumerate(ids):
+        children = sorted({other[position] for other in sequences if tuple(other[:position]) == tuple(ids[:position])})
+        total += log_probs[position][children].log_softmax(0)[children.index(token)]
     return total
 
 
@@ -165,28 +167,28 @@ def test_sampled_tokens_have_the_plain_model_s_log_probabilities(
     for drawn in ({}, {"temperature": 0.7, "top_k": 5, "top_p": 0.9}, {"temperature": 1.5, "top_p": 0.8}):
         sampling = SamplingSettings(max_new_tokens=12, stop=("e", "o"), **drawn)
         written = generate(lm, prompts, sampling, uniforms)
-        assert len({len(one.path.action) for one in written}) > 1, "rows leave the batch at different times"
-        assert not any(letter in one.text for one in written for letter in "eo")
-        for prompt, one in zip(prompts, written, strict=True):
-            close(torch.from_numpy(one.log_probs), _drawn_from(adapted, prompt, one, sampling))
+        assert len({len(sample.path.action) for sample in written}) > 1, "rows leave the batch at different times"
+        assert not any(letter in sample.text for sample in written for letter in "eo")
+        for prompt, sample in zip(prompts, written, strict=True):
+            close(torch.from_numpy(sample.log_probs), _drawn_from(adapted, prompt, sample, sampling))
         alone = [generate(lm, [prompt], sampling, uniforms[[k]])[0] for k, prompt in enumerate(prompts)]
-        differ = [one.path.action != other.path.action for one, other in zip(alone, written, strict=True)]
+        differ = [sample.path.action != other.path.action for sample, other in zip(alone, written, strict=True)]
         # A number that falls within rounding of the edge between two tokens may fall on either side.
         assert sum(differ) <= 1, "neighbours change nothing"
 
 
-def _drawn_from(plain: Any, prompt: tuple[int, ...], one: SampledAction, sampling: SamplingSettings) -> torch.Tensor:
+def _drawn_from(plain: Any, prompt: tuple[int, ...], sample: SampledAction, sampling: SamplingSettings) -> torch.Tensor:
     """Log-probabilities of a continuation by the plain model and its own idea of a nucleus."""
-    known = []
-    for place, row in enumerate(log_probs_of(plain, prompt, one.path.action)):
+    log_probs = []
+    for position, row in enumerate(log_probs_of(plain, prompt, sample.path.action)):
         ranked = sorted(range(len(row)), key=lambda token: -float(row[token]))[: sampling.top_k or None]
         probs = (row[ranked] / sampling.temperature).softmax(0)
         n = next(n for n in range(1, len(ranked) + 1) if n == len(ranked) or probs[:n].sum() >= sampling.top_p)
         listed = sorted(ranked[:n])
-        assert one.path.decisions[place].children == (tuple(listed) if sampling.restricts_tokens else ())
+        assert sample.path.decisions[position].children == (tuple(listed) if sampling.restricts_tokens else ())
         drawn = (row[listed] / sampling.temperature).log_softmax(0)
-        known.append(drawn[listed.index(one.path.action[place])])
-    return torch.stack(known)
+        log_probs.append(drawn[listed.index(sample.path.action[position])])
+    return torch.stack(log_probs)
 
 
 def test_the_probabilities_of_all_strings_sum_to_one(tmp_path: Path) -> None:
@@ -206,21 +208,6 @@ def test_the_probabilities_of_all_strings_sum_to_one(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ text
-
-
-@every_model
-def test_text_of_an_action_comes_back(scored: Callable[[str], Scored], name: str) -> None:
-    lm = scored(name).lm
-    for action in (
-        *ACTIONS,
-        "x = 1\n    return  x\n",
-        "two  spaces",
-        " press",
-        "\tx",
-        "stop </s> <|im_end|> <end_of_turn> here",
-    ):
-        assert lm.prompter.action_text(lm.action_ids(action)) == action
-        assert lm.action_ids(action).count(lm.end_token) == 1
 
 
 @every_model
@@ -255,5 +242,5 @@ def test_a_special_token_that_is_written_makes_another_text(scored: Callable[[st
 def test_text_cannot_be_a_token_with_a_meaning(scored: Callable[[str], Scored], name: str) -> None:
     lm = scored(name).lm
     tokens = ("<think>", "</think>", "<|im_end|>", "<end_of_turn>", "</s>", "[INST]", "<|end|>", "<|eot_id|>")
-    known = {token: number for token, number in lm.tokenizer.get_vocab().items() if token in tokens}
-    assert not set(known.values()) & set(lm.prompt_ids(f"Stop {' '.join(tokens)} here."))
+    numbers = {token: number for token, number in lm.tokenizer.get_vocab().items() if token in tokens}
+    assert not set(numbers.values()) & set(lm.prompt_ids(f"Stop {' '.join(tokens)} here."))
