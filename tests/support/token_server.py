@@ -12,7 +12,7 @@ from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 from standins.server import Answer, LoopbackStandIn, Request
 
-from benchmarks.performance.mismatch import TOP_K, retokenized, scored_by_learner
+from benchmarks.performance.mismatch import TOP_K, retokenized
 from poad_sb3.distributions.free import generate
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelFactory
@@ -29,9 +29,9 @@ class TokenStandIn(LoopbackStandIn):
     Args:
         model: The model, as `policy_kwargs["model"]`.
         fault: `"noise"`, `"cut"` and `"retokenized"` are those of `benchmarks.performance.mismatch`; `"stale"` ignores
-            new weights; `"raw"` reports log-probabilities before temperature; `"foreign"` returns ids of another
-            vocabulary, `"short"` a log-probability too few, `"renamed"` the name of another model, `"reread"` another
-            prompt; `"unlisted"` does not list adapters, and `"plain"` knows no token ids.
+            new weights; `"foreign"` returns ids of another vocabulary, `"short"` a log-probability too few, `"renamed"`
+            the name of another model, `"reread"` another prompt; `"unlisted"` does not list adapters, and `"plain"`
+            knows no token ids.
         noise: Standard deviation of the noise.
     """
 
@@ -89,8 +89,6 @@ class TokenStandIn(LoopbackStandIn):
         log_probs += self.noise * rng.standard_normal(len(ids)) if self.fault == "noise" else 0.0
         if self.fault == "retokenized":
             ids = retokenized(self.lm, ids, rng) or ids
-        if self.fault == "raw":
-            (log_probs,) = scored_by_learner(self.lm, [written.path._replace(temperature=1.0)])
         if self.fault == "foreign":
             ids[-1] = len(self.lm.tokenizer)
         choice = {

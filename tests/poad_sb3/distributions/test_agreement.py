@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -10,18 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
-from toy import make_agent, randomise, save_small_model
+from toy import make_agent, randomise
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from benchmarks.performance.architectures import ARCHITECTURES, build, measure_here
-from benchmarks.runner.machine import RESULTS
+from benchmarks.performance.architectures import build
 from poad_sb3 import POAD, ModelError
 from poad_sb3.distributions.agreement import RATIO_TOLERANCE, examine_model, measure_agreement
 from poad_sb3.errors import ExportError
 from poad_sb3.export.export import export_policy
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
 
 pytestmark = pytest.mark.usefixtures("every_check")
@@ -75,25 +71,14 @@ def test_sparse_attention_needs_plain_passes(tiny: Callable[[str], str], kind: s
     assert model.logger.name_to_value["train/first_ratio_error"] < RATIO_TOLERANCE
 
 
-def test_experts_that_mix_tokens_are_read_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experts_routed_by_batch_need_plain_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Doge's experts are routed by the whole batch."""
     experts = {"is_moe": True, "num_experts": 16, "num_experts_per_tok": 2}
     monkeypatch.setitem(build.__globals__["SPECIAL"], "doge", experts)
     build("doge", tmp_path)
-    found = examine_model(str(tmp_path))
-    assert (found.passes, found.verdict) == ("one by one", "agrees")
-    assert found.ratio < RATIO_TOLERANCE
-
-
-def test_a_row_apart_is_the_models_own_pass(tiny: Callable[[str], str]) -> None:
-    with pytest.warns(RuntimeWarning, match=r"hidden states differ by .* from those of the texts alone\), so"):
-        lm = LanguageModel(tiny("doge"))
-    tokens = tuple(range(7, 47))
-    rows = [TokenRow(tokens, None, (9, 20, 39)), TokenRow(tokens[:30], None, (29,))]
-    hidden = lm.hidden_states(rows)
-    for one, end in zip(hidden, (10, 21, 40, 30), strict=True):
-        own = lm.base.get_decoder()(input_ids=torch.tensor([tokens[:end]]), use_cache=False).last_hidden_state[0, -1]
-        torch.testing.assert_close(one, own)
+    agreement = examine_model(str(tmp_path))
+    assert (agreement.passes, agreement.verdict) == ("one by one", "agrees")
+    assert agreement.ratio < RATIO_TOLERANCE
 
 
 @pytest.mark.matrix
@@ -112,7 +97,7 @@ def test_layers_on_a_tied_weight_have_one_adapter(tiny: Callable[[str], str], tm
 
 
 @pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("kind", ["mamba", "recurrent_gemma", "inkling_text"])
+@pytest.mark.parametrize("kind", ["mamba", "recurrent_gemma"])
 def test_other_architectures_agree(tiny: Callable[[str], str], kind: str) -> None:
     assert examine_model(tiny(kind)).verdict == "agrees"
 
@@ -120,20 +105,18 @@ def test_other_architectures_agree(tiny: Callable[[str], str], kind: str) -> Non
 # ------------------------------------------------------------------ refusals
 
 
-def test_what_is_not_reproduced_is_an_error_with_the_figure() -> None:
+def test_refuses_models_whose_update_differs_from_sampling() -> None:
     with pytest.raises(ModelError, match=REFUSED + r"error of [0-9.e+-]+ before any step.*check='warn'"):
         make_agent(policy_kwargs={**SMALL, "model": unsteady})
 
 
-def test_a_warning_takes_its_place_and_comes_back_from_a_checkpoint(tmp_path: Path) -> None:
+def test_the_refusal_can_be_a_warning_also_after_load(tmp_path: Path) -> None:
     with pytest.warns(RuntimeWarning, match=REFUSED):
         agent = make_agent(policy_kwargs={**SMALL, "model": unsteady, "check": "warn"})
     agent.save(tmp_path / "saved.zip")
     with pytest.warns(RuntimeWarning, match=REFUSED):
         again = POAD.load(tmp_path / "saved.zip")
     assert again.policy_kwargs["check"] == "warn"
-    with pytest.raises(ValueError, match=r"Expected check to be one of \['error', 'warn'\]; got 'off'"):
-        make_agent(policy_kwargs={**SMALL, "check": "off"})
 
 
 def test_a_merged_model_that_differs_is_refused(tiny: Callable[[str], str], tmp_path: Path) -> None:
@@ -154,7 +137,7 @@ def test_a_merged_model_that_differs_is_refused(tiny: Callable[[str], str], tmp_
 # ------------------------------------------------------------------ measuring
 
 
-def test_measuring_leaves_model_and_random_numbers_as_they_were() -> None:
+def test_measuring_changes_neither_weights_nor_generators() -> None:
     lm = LanguageModel()
     before = {name: tensor.clone() for name, tensor in lm.state_dict().items()}
     state = torch.get_rng_state()
@@ -163,33 +146,8 @@ def test_measuring_leaves_model_and_random_numbers_as_they_were() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_a_long_branch_shows_distances_beside_rounding(tmp_path: Path) -> None:
+def test_alibi_models_are_not_packed(tmp_path: Path) -> None:
     """ALiBi weighs distances in the row: with packed rows MPT would sample from another distribution."""
     build("mpt", tmp_path / "mpt")
     for dtype in ("float32", "bfloat16"):
         assert not LanguageModel(str(tmp_path / "mpt"), dtype=dtype).packs_trees
-
-
-def test_a_few_words_are_enough(tmp_path: Path) -> None:
-    folder = save_small_model(tmp_path / "small", words=("<unk>", "red", "wait", "<end>"))
-    assert examine_model(folder).verdict == "agrees"
-
-
-# ------------------------------------------------------------------ the table
-
-
-def test_the_table_has_every_architecture() -> None:
-    study = json.loads((RESULTS / "architectures.json").read_text(encoding="utf-8"))
-    if study["versions"]["transformers"] == transformers.__version__:
-        assert [row["name"] for row in study["rows"]] == list(ARCHITECTURES)
-    assert len(study["rows"]) > 150
-    for row in study["rows"]:
-        assert row.get("reason") or all(key in row for key in ("ratio", "log_prob", "export")), row
-    verdicts = {row["name"]: row["verdict"] for row in study["rows"]}
-    assert {verdicts[name] for name in ("doge", "deepseek_v32", "zamba2", "llama", "qwen3")} == {"agrees"}
-
-
-def test_what_cannot_be_built_has_a_reason() -> None:
-    row = measure_here("gemma4_assistant")
-    assert row["verdict"] == "not built"
-    assert row["reason"]

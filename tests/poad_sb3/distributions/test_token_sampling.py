@@ -18,7 +18,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from poad_sb3 import POAD, ModelError
 from poad_sb3.distributions.free import generate
-from poad_sb3.distributions.token_sampling import MAX_SUPPORT, Support, draw, next_token_support
+from poad_sb3.distributions.token_sampling import Support, draw, next_token_support
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.settings.sampling import SamplingSettings
 
@@ -73,11 +73,6 @@ def test_the_most_probable_token_is_always_in_the_nucleus() -> None:
     assert next_token_support(logits, SamplingSettings(top_p=0.99)).sizes.tolist() == [1, 3]
 
 
-def test_a_nucleus_without_top_k_is_bounded() -> None:
-    support = next_token_support(torch.zeros(1, 3 * MAX_SUPPORT), SamplingSettings(top_p=0.999))
-    assert support.sizes.item() <= MAX_SUPPORT
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_tokens_are_drawn_as_often_as_they_are_probable(sampling: SamplingSettings) -> None:
     logits = 2 * torch.randn(1, 12, generator=torch.Generator().manual_seed(3))
@@ -87,16 +82,6 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(sampling: SamplingSettin
     probs = dense(logits, sampling)[0]
     assert_same_frequencies(np.bincount(tokens.numpy(), minlength=12), probs.numpy())
     torch.testing.assert_close(log_probs.exp(), probs[tokens], rtol=1e-4, atol=1e-6)
-
-
-def test_the_ends_of_the_unit_interval_are_tokens_that_can_be_drawn() -> None:
-    logits = torch.tensor([[-200.0, 5.0, 4.0, -200.0]])
-    for sampling in (*SAMPLINGS, SamplingSettings(temperature=0.1)):
-        support = next_token_support(logits.expand(2, -1), sampling)
-        _, log_probs = draw(support, torch.tensor([0.0, math.nextafter(1.0, 0.0)], dtype=torch.float64))
-        assert log_probs.isfinite().all()
-    greedy, _ = draw(next_token_support(logits, SamplingSettings(temperature=0.7, top_k=2)), None)
-    assert greedy.tolist() == [1]
 
 
 @pytest.mark.parametrize("vocabulary", [1, 255, 256, 257, 2000])
@@ -123,24 +108,13 @@ def test_draws_invert_the_cumulative_distribution(vocabulary: int) -> None:
     ("settings", "message"),
     [
         ({"temperature": 0.0}, "Expected temperature to be a positive number; got 0.0"),
-        ({"temperature": math.nan}, "Expected temperature to be a positive number; got nan"),
-        ({"temperature": "1"}, "Expected temperature to be a positive number; got '1'"),
         ({"top_k": -1}, "Expected top_k to be an integer, 0 or more; got -1"),
-        ({"top_k": 2.5}, "Expected top_k to be an integer"),
-        ({"top_k": True}, "Expected top_k to be an integer"),
-        ({"top_p": 0.0}, "Expected top_p to be a number above 0, at most 1; got 0.0"),
         ({"top_p": 1.1}, "Expected top_p to be a number above 0, at most 1; got 1.1"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         POAD("LLMPolicy", "Overcooked-TomatoSalad-v0", action_sampling="free", **settings)
-
-
-@pytest.mark.parametrize("stop", ["end", [""], [1], None])
-def test_impossible_stop_texts_are_refused(stop: Any) -> None:
-    with pytest.raises(TypeError, match="Expected stop to be texts, none of them empty"):
-        POAD("LLMPolicy", "Overcooked-TomatoSalad-v0", action_sampling="free", stop=stop)
 
 
 # ------------------------------------------------------------------ generation
@@ -165,9 +139,9 @@ def test_texts_are_written_as_often_as_they_are_probable(small: LanguageModel, s
     written = write(small, 4000, replace(sampling, max_new_tokens=3))
     frequencies: dict[tuple[int, ...], int] = {}
     probabilities: dict[tuple[int, ...], float] = {}
-    for one in written:
-        frequencies[one.path.action] = frequencies.get(one.path.action, 0) + 1
-        probabilities[one.path.action] = float(np.exp(one.log_probs.sum()))
+    for sample in written:
+        frequencies[sample.path.action] = frequencies.get(sample.path.action, 0) + 1
+        probabilities[sample.path.action] = float(np.exp(sample.log_probs.sum()))
     assert sum(probabilities.values()) == pytest.approx(1, abs=0.05), "what was never drawn has little probability"
     observed = np.array([*frequencies.values(), 0])
     assert_same_frequencies(observed, np.array([*probabilities.values(), max(0.0, 1 - sum(probabilities.values()))]))
@@ -176,7 +150,7 @@ def test_texts_are_written_as_often_as_they_are_probable(small: LanguageModel, s
 def test_a_stop_text_ends_an_action_before_itself(small: LanguageModel) -> None:
     free = write(small, 50, SamplingSettings(max_new_tokens=8))
     stopped = write(small, 50, SamplingSettings(max_new_tokens=8, stop=("red it", "wait")))
-    assert any("wait" in one.text for one in free)
+    assert any("wait" in sample.text for sample in free)
     for long, short in zip(free, stopped, strict=True):
         assert long.path.action[: len(short.path.action)] == short.path.action
         assert not any(stop in short.text for stop in ("red it", "wait"))
@@ -188,16 +162,16 @@ def test_a_stop_text_ends_an_action_before_itself(small: LanguageModel) -> None:
 @pytest.mark.parametrize("sampling", [{"top_k": 1}, {"top_p": 0.5}], ids=str)
 def test_a_token_without_an_alternative_decides_nothing(sampling: dict[str, Any]) -> None:
     agent = make_agent(action_sampling="free", max_new_tokens=8, **sampling).learn(16)
-    taken = [one for step in agent.rollout_buffer.steps for one in step]
-    options = [len(decision.children) for one in taken for decision in one.path.decisions]
+    taken = [sample for step in agent.rollout_buffer.steps for sample in step]
+    options = [len(decision.children) for sample in taken for decision in sample.path.decisions]
     assert 1 not in options
-    assert len(options) < sum(len(one.path.action) for one in taken)
+    assert len(options) < sum(len(sample.path.action) for sample in taken)
 
 
 def test_the_model_s_context_ends_an_action(small: LanguageModel) -> None:
     prompt = (2,) * (small.max_length - 2)
-    (one,) = generate(small, [prompt], SamplingSettings(max_new_tokens=30), np.full((1, 30), 0.3))
-    assert len(one.path.action) <= 3
+    (sample,) = generate(small, [prompt], SamplingSettings(max_new_tokens=30), np.full((1, 30), 0.3))
+    assert len(sample.path.action) <= 3
     with pytest.raises(ModelError, match=r"Expected at most 48 tokens of prompt and action.*got 49"):
         generate(small, [(2,) * 49], SamplingSettings(max_new_tokens=30), None)
 
@@ -205,11 +179,11 @@ def test_the_model_s_context_ends_an_action(small: LanguageModel) -> None:
 def test_without_numbers_the_most_probable_tokens_are_taken(small: LanguageModel) -> None:
     prompt = small.prompt_ids("press wait")
     for sampling in SAMPLINGS:
-        (one,) = generate(small, [prompt], replace(sampling, max_new_tokens=6), None)
-        ids = torch.tensor([[*prompt, *one.path.action]])
+        (sample,) = generate(small, [prompt], replace(sampling, max_new_tokens=6), None)
+        ids = torch.tensor([[*prompt, *sample.path.action]])
         with torch.no_grad():
             best = small.network(input_ids=ids).logits[0, len(prompt) - 1 : -1].argmax(-1)
-        assert tuple(best.tolist()) == one.path.action
+        assert tuple(best.tolist()) == sample.path.action
 
 
 def test_logits_that_are_no_number_are_refused(small: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,58 +192,3 @@ def test_logits_that_are_no_number_are_refused(small: LanguageModel, monkeypatch
         FloatingPointError, match=r"Expected finite log-probabilities of tokens.*Fix: the model diverged"
     ):
         write(small, 2, SamplingSettings(max_new_tokens=3))
-
-
-# ------------------------------------------------------------------ training
-
-
-def sharpened(folder: Path, **kwargs: Any) -> POAD:
-    settings = {
-        "action_sampling": "free",
-        "max_new_tokens": 6,
-        "temperature": 0.7,
-        "top_k": 5,
-        "top_p": 0.9,
-        "policy_kwargs": {"model": save_small_model(folder), "critic_arch": (8,)},
-        "n_steps": 16,
-        "batch_size": 8,
-        "n_epochs": 2,
-        "target_kl": None,
-        "learning_rate": 1e-2,
-        **kwargs,
-    }
-    return make_agent(**settings)
-
-
-@pytest.mark.matrix
-def test_fifty_updates_keep_every_ratio_finite(tmp_path: Path) -> None:
-    """With a new support for each update, drawn tokens would leave it: log-probability minus infinity."""
-    model = sharpened(tmp_path / "small")
-    errors = []
-    for _ in range(50):
-        model.learn(16, reset_num_timesteps=False)
-        logged = model.logger.name_to_value
-        errors.append(logged["train/first_ratio_error"])
-        numbers = {name: value for name, value in logged.items() if name.startswith("train/")}
-        numbers.pop("train/explained_variance")  # of constant returns it is not a number
-        assert all(np.isfinite(value) for value in numbers.values()), numbers
-    assert max(errors) < 1e-4
-    assert all(torch.isfinite(one).all() for one in model.policy.parameters())
-    lost = [
-        decision
-        for path in model.rollout_buffer.all_samples().paths
-        for decision in path.decisions
-        if len(decision.children) not in range(1, 6)
-    ]
-    assert not lost
-
-
-@pytest.mark.matrix
-def test_after_training_frequencies_still_match_what_is_stored(tmp_path: Path) -> None:
-    model = sharpened(tmp_path / "small").learn(160)
-    lm = model.policy.lm
-    written = write(lm, 4000, replace(SHARP, max_new_tokens=1), seed=1)
-    first = {one.path.action: float(np.exp(one.log_probs[0])) for one in written}
-    counts = {tokens: sum(one.path.action == tokens for one in written) for tokens in first}
-    assert sum(first.values()) == pytest.approx(1, abs=1e-4)
-    assert_same_frequencies(np.array(list(counts.values())), np.array(list(first.values())))
