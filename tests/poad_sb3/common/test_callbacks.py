@@ -167,26 +167,3 @@ def test_wandb_receives_the_logged_values(monkeypatch) -> None:
     assert {"rollout/ep_rew_mean", "train/approx_kl", "time/total_timesteps"} <= set(fake.logged[-1][1])
     assert fake.finished == 1
     assert model.logger.output_formats == []
-
-
-def test_a_wandb_run_that_an_error_left_open_is_closed_as_failed(monkeypatch) -> None:
-    fake = FakeWandb()
-    monkeypatch.setitem(sys.modules, "wandb", fake)
-    callback = WandbCallback("lamps")
-    callback.close()
-    assert fake.finished == 0, "not begun"
-    model = make_agent(n_epochs=1)
-    model.set_logger(Logger(None, []))
-
-    def fail(*_: Any) -> None:
-        raise ConnectionError("gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("poad_sb3.common.on_policy_algorithm.update", fail)
-        with pytest.raises(ConnectionError, match="gone"):
-            model.learn(N, callback=callback)
-    callback.close()
-    callback.close()
-    assert (fake.finished, fake.exit_code, model.logger.output_formats) == (1, 1, [])
-    model.learn(N, callback=callback)
-    assert (fake.finished, fake.exit_code) == (2, 0)

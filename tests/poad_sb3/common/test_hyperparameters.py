@@ -123,13 +123,6 @@ def test_overrides_win_and_the_number_of_minibatches_stays() -> None:
     assert model.num_timesteps == 16
 
 
-def test_a_subclass_has_the_presets_of_its_algorithm() -> None:
-    class Mine(NTPO):
-        """Of a user."""
-
-    assert preset_arguments(Mine, "paper/virtualhome", 4, {}) == preset("paper/virtualhome", "NTPO")
-
-
 REFUSED = [
     (POAD, "paper/virtualhom", {}, r"There is no preset 'paper/virtualhom'. Did you mean paper/virtualhome"),
     (ARCHER, "paper/overcooked", {}, r"is for POAD, NTPO, TWOSOME; got ARCHER"),
@@ -186,13 +179,6 @@ def test_an_argument_without_effect_is_warned_of(
 ) -> None:
     with pytest.warns(NoEffectWarning, match=match):
         kind("LLMPolicy", LampEnv(), **SMALL, **given)
-
-
-def test_settings_of_a_critic_are_refused_where_there_is_none() -> None:
-    critic = {"policy_kwargs": {"critic_arch": (8,)}}
-    check_arguments(POAD, critic)
-    with pytest.raises(PresetError, match=r"policy_kwargs\.critic_arch has none: the method has no critic"):
-        check_arguments(GRPO, critic)
 
 
 SMALL_PRESET = {

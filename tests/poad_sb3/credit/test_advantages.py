@@ -76,6 +76,25 @@ def sb3_buffer(rollout: Rollout, *, gamma: float, gae_lambda: float) -> RolloutB
     return buffer
 
 
+@properties
+@given(seed=st.integers(0, 2**32 - 1), gamma=st.floats(0, 1), gae_lambda=st.floats(0, 1))
+def test_bad_leaves_the_action_level_problem_unchanged(seed: int, gamma: float, gae_lambda: float) -> None:
+    """Discrepancy theorem as credit: without a discount inside actions their token values telescope away."""
+    rollout = random_rollout(seed)
+    steps, envs = rollout.rewards.shape
+    expected = np.zeros((steps, envs))
+    for env in range(envs):
+        later = 0.0
+        for t in reversed(range(steps)):
+            following = rollout.last[env] if t == steps - 1 else rollout.values[t + 1, env, 0]
+            if rollout.ends[t, env]:
+                following, later = (0.0 if rollout.terminated[t, env] else rollout.final[t, env]), 0.0
+            delta = rollout.rewards[t, env] + gamma * following - rollout.values[t, env, 0]
+            later = expected[t, env] = delta + gamma * gae_lambda * later
+    advantages = fast(rollout, gamma=gamma, gae_lambda=gae_lambda, **BAD)
+    np.testing.assert_allclose(advantages[..., 0], expected, rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("gamma_token", [1.0, 0.9, 0.5])
 @pytest.mark.parametrize("time_limit", [False, True])
 def test_without_traces_returns_are_the_discounted_rewards_to_go(gamma_token: float, time_limit: bool) -> None:

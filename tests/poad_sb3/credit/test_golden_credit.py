@@ -28,7 +28,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poad_sb3.credit import baselines, padded
-from poad_sb3.credit.advantages import bilevel_gae, next_action_values, next_state_values, token_gae
 from poad_sb3.credit.losses import cispo_loss, clipped_policy_loss, gspo_token_log_ratio
 from poad_sb3.errors import UndefinedAdvantageError
 
@@ -283,43 +282,6 @@ def test_a_single_decision_and_a_single_member_have_no_advantage() -> None:
         assert (of(alone, name, **usual(name)) == 0).all(), name
     tied = [Episode([Step("a", 0.1, [0.0])] * 3) for _ in range(3)]
     assert (of(padded_batch(tied), "grpo") == 0).all()
-
-
-# ---------------------------------------------------------------------- SB3
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_one_token_actions_equal_sb3_in_float64(seed: int) -> None:
-    from test_advantages import random_rollout, sb3_buffer
-
-    rollout = random_rollout(seed, steps=40, tokens=1)
-    assert rollout.truncated.any()
-    gamma, lam = 0.97, 0.9
-    buffer = sb3_buffer(rollout, gamma=gamma, gae_lambda=lam)
-    stored = buffer.advantages.copy()
-    buffer.rewards = rollout.rewards + np.where(rollout.truncated, gamma * rollout.final, 0.0)
-    buffer.values, buffer.episode_starts = rollout.values[..., 0], buffer.episode_starts.astype(np.float64)
-    buffer.advantages = np.zeros(rollout.rewards.shape)
-    buffer.compute_returns_and_advantage(torch.from_numpy(rollout.last), rollout.ends[-1])
-
-    final = np.where(rollout.terminated, 0.0, rollout.final)
-    ends = rollout.ends
-    first = next_state_values(rollout.values[..., 0], rollout.last, ends, final)
-    last = next_action_values(rollout.values, rollout.lengths, rollout.last, ends, final)
-    rows = {
-        "bad": (token_gae, first, 1.0),
-        "ntpo": (token_gae, first, gamma),
-        "archer": (token_gae, last, gamma),
-        "action": (token_gae, first, 0.3),
-        "bilevel": (bilevel_gae, first, 1.0),
-    }
-    for name, (function, following, gamma_token) in rows.items():
-        actual = function(
-            rollout.rewards, rollout.values, rollout.lengths, following, ends, gamma=gamma, gae_lambda=lam,
-            gamma_token=gamma_token, gae_lambda_token=0.6,
-        )[..., 0]  # fmt: skip
-        np.testing.assert_allclose(actual, buffer.advantages, rtol=0, atol=1e-12, err_msg=name)
-        np.testing.assert_allclose(actual, stored, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 # ---------------------------------------------------------------------- the page

@@ -6,12 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from toy import adapter_gradient, hold_still, make_agent
+from toy import adapter_gradient, hold_still, make_agent, randomise
 
+from poad_sb3 import POAD
+from poad_sb3.distributions.free import generate
 from poad_sb3.errors import ModelError
 from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.settings.sampling import SamplingSettings
 
 DEVICES = [
     "cpu",
@@ -27,6 +32,28 @@ WAYS: dict[str, dict[str, Any]] = {
         "action_sampling": "free", "max_new_tokens": 6, "temperature": 0.7, "top_k": 5, "top_p": 0.9, "stop": ["e"],
     },
 }  # fmt: skip
+
+
+@every_device
+@pytest.mark.parametrize("name", ["llama2", "gpt2", "gemma2", "phi"])
+def test_scores_do_not_depend_on_the_device(zoo_folder: Callable[[str], Path], device: str, name: str) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    lm = LanguageModel(str(zoo_folder(name)), prompt="completion")
+    randomise(lm)
+    prompts = [lm.prompt_ids(text) for text in ("The lamp is red. You", "Go.", "The lamp is green. You wait. You")]
+    rows = [TokenRow(prompt, None, (len(prompt) - 1,)) for prompt in prompts]
+    uniforms = np.random.default_rng(0).random((3, 5))
+    with torch.no_grad():
+        expected = lm.vocabulary_logits(lm.hidden_states(rows)).log_softmax(-1)
+    sampling = SamplingSettings(max_new_tokens=5, temperature=0.7, top_k=5, top_p=0.9)
+    written = generate(lm, prompts, sampling, uniforms)
+    lm.to(device)
+    with torch.no_grad():
+        scores = lm.vocabulary_logits(lm.hidden_states(rows)).log_softmax(-1)
+    torch.testing.assert_close(scores.cpu(), expected, rtol=0, atol=1e-5 if device == "cpu" else 1e-4)
+    again = generate(lm, prompts, sampling, uniforms)
+    differ = [sample.path.action != other.path.action for sample, other in zip(again, written, strict=True)]
+    assert sum(differ) <= (0 if device == "cpu" else 1), "a number on the edge between two tokens falls on either side"
 
 
 def first_update(model_folder: Path, device: str, way: str) -> tuple[object, object, list[torch.Tensor]]:
@@ -68,3 +95,25 @@ def test_a_model_is_checked_on_the_device_that_trains(monkeypatch: pytest.Monkey
         with pytest.raises(ModelError, match="seen"):
             LanguageModel(device=device, critic_trunk="live")
     assert devices == ["cpu", "meta"]
+
+
+@pytest.mark.matrix_after(1)
+@every_device
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("way", WAYS)
+def test_trains_and_moves_between_devices(
+    zoo_folder: Callable[[str], Path], tmp_path: Path, device: str, dtype: str, way: str
+) -> None:
+    """And a checkpoint of one device goes on on another."""
+    kwargs = {"model": str(zoo_folder("qwen2")), "critic_arch": (8,), "dtype": dtype, "gradient_checkpointing": True}
+    model = make_agent(policy_kwargs=kwargs, device=device, learning_rate=1e-3, normalize_value=True, **WAYS[way])
+    model.learn(32)
+    assert model.policy.device.type == device
+    logged = model.logger.name_to_value
+    assert logged["train/first_ratio_error"] < (1e-4 if dtype == "float32" else 0.3)
+    assert all(torch.isfinite(parameter).all() for parameter in model.policy.parameters())
+    model.save(tmp_path / "saved.zip")
+    for other in {"cpu", device}:
+        rest = POAD.load(tmp_path / "saved.zip", make_agent(policy_kwargs=kwargs).env, device=other)
+        rest.learn(16, reset_num_timesteps=False)
+        assert all(torch.isfinite(parameter).all() for parameter in rest.policy.parameters())

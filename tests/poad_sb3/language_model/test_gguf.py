@@ -10,7 +10,6 @@ import pytest
 import torch
 from tiny_gguf import write_gguf
 
-from lang_envs.errors import MissingExtraError
 from poad_sb3 import POAD, ModelError
 from poad_sb3.errors import ExportError
 from poad_sb3.export.export import export_policy
@@ -63,10 +62,3 @@ def test_an_unusable_file_is_refused(tmp_path: Path, damage: Callable[[Path], An
     damage(path)
     with pytest.raises(ModelError, match=message):
         LanguageModel(str(path))
-
-
-def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_gguf(tmp_path / "tiny.gguf")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"extra 'gguf' to read tiny\.gguf; .*\.\[gguf\]"):
-        loading.load(ModelSource(str(tmp_path / "tiny.gguf")))

@@ -158,21 +158,6 @@ def files(requests: Sequence[Request]) -> list[str]:
 # ---------------------------------------------------------------------- loaded models
 
 
-def test_a_revision_is_loaded_by_tag_branch_and_commit(
-    server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path]
-) -> None:
-    commits = [
-        server.put("user/tiny", folder, *names) for folder, names in zip(folders, (["v1"], ["v2", "main"]), strict=True)
-    ]
-    prints = [fingerprint(folder) for folder in folders]
-    assert prints[0] != prints[1]
-    for revision, which in (("v1", 0), ("v2", 1), (None, 1), (commits[0], 0)):
-        model = worker.load("user/tiny", revision)
-        assert (model["name"], model["revision"]) == ("user/tiny", revision)
-        assert (model["commit"], model["fingerprint"]) == (commits[which], prints[which])
-    assert server.objects, "weights come from the storage"
-
-
 def test_a_branch_that_moves_in_mid_load_gives_one_commit(
     server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path]
 ) -> None:

@@ -59,15 +59,6 @@ def factory() -> tuple[Any, Any]:
 # ------------------------------------------------------------------ where it comes from
 
 
-def test_a_function_makes_the_model(tmp_path: Path) -> None:
-    model = make_agent(policy_kwargs={"model": factory, "critic_arch": (8,)}).learn(32)
-    assert model.policy.lm.hidden_size == 16
-    assert model.policy.lm.source.name == "test_models.factory"
-    model.save(tmp_path / "saved.zip")
-    again = POAD.load(tmp_path / "saved.zip")
-    assert again.policy.lm.fingerprint == model.policy.lm.fingerprint
-
-
 def test_seeds_of_the_function_are_not_those_of_the_training() -> None:
     def critic(seed: int) -> torch.Tensor:
         agent = make_agent(policy_kwargs={"model": factory, "critic_arch": (8,)}, seed=seed)
