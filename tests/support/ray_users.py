@@ -94,13 +94,6 @@ class LampsElsewhere(TracedLamps):
     steps_elsewhere = True
 
 
-class DeadlyLamps(TracedLamps):
-    """A move ends the process."""
-
-    def _move(self, reward: float) -> Outcome:
-        os._exit(7)
-
-
 class UnloadableError(Exception):
     """Pickles, and does not load: the pattern of errors of HTTP clients."""
 

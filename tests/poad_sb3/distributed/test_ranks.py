@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import os
-import queue
 import re
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +24,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from poad_sb3 import BADQ, POAD, TWOSOME, UnsupportedEnvError
 from poad_sb3.cli import ranks as ranks_of_cli
 from poad_sb3.cli.request import Request
-from poad_sb3.distributed import Ranks, current_ranks, end_ranks, start_ranks
+from poad_sb3.distributed import Ranks, start_ranks
 from poad_sb3.distributed import launch as launching
 from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
 from poad_sb3.distributed.callbacks import RankCallback, require_equal_training
@@ -58,27 +53,6 @@ def test_rank_0_works_and_all_get_its_result() -> None:
     assert calls == [0]
 
 
-def test_results_of_any_size_are_broadcast() -> None:
-    def store(port: int, *, is_first: bool) -> Any:
-        return dist.TCPStore("127.0.0.1", port, is_master=is_first, wait_for_workers=False)
-
-    server = store(0, is_first=True)
-    sizes = (0, 1, (4 << 20) - 40, 9 << 20, 5)  # torch's store takes no more than 8 MiB at once
-
-    def program(ranks: Ranks) -> list[int]:
-        found = [ranks.on_rank_zero("bytes", lambda size=size: np.full(size, 7, np.uint8)) for size in sizes]
-        assert all((one == 7).all() for one in found)
-        return [len(one) for one in found]
-
-    ranks = [Ranks(rank, 2, one) for rank, one in enumerate((server, store(server.port, is_first=False)))]
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(program, ranks)) == [list(sizes)] * 2
-    n_keys = server.num_keys()
-    ranks[0]._forget()
-    assert n_keys - server.num_keys() == len(sizes) + 3  # of pieces
-    ranks[0].end()
-
-
 def test_an_error_of_rank_0_reaches_the_others() -> None:
     def work() -> None:
         raise ValueError("no such table")
@@ -89,13 +63,7 @@ def test_an_error_of_rank_0_reaches_the_others() -> None:
     assert str(second) == "Rank 0 failed in a step: ValueError: no such table"
 
 
-def test_a_result_that_cannot_be_sent_is_an_error_on_both() -> None:
-    first, second = in_ranks(*[lambda ranks: ranks.on_rank_zero("get_attr lock", threading.Lock)] * 2)
-    assert isinstance(first, TypeError)
-    assert isinstance(second, RankError)
-
-
-def test_ranks_of_different_programs_notice() -> None:
+def test_ranks_of_different_programs_are_refused() -> None:
     _, second = in_ranks(
         lambda ranks: ranks.on_rank_zero("save", lambda: 1), lambda ranks: ranks.on_rank_zero("a step", lambda: 1)
     )
@@ -142,9 +110,9 @@ def test_all_ranks_see_the_environments_of_rank_0() -> None:
 
 
 def test_a_seed_that_the_user_has_given_is_kept() -> None:
-    own, alone = make_envs(ENV, {}, 3), make_envs(ENV, {}, 3)
-    envs = BroadcastVecEnv(own, Ranks())
-    own.seed(11)
+    given, alone = make_envs(ENV, {}, 3), make_envs(ENV, {}, 3)
+    envs = BroadcastVecEnv(given, Ranks())
+    given.seed(11)
     alone.seed(11)
     envs.reset()
     alone.reset()
@@ -167,62 +135,7 @@ def test_rank_0_ends_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended == [0, 1]
 
 
-def test_ranks_meet_after_unequal_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poad_sb3.distributed.ranks._BEAT", 0.05)
-    here: list[int] = []
-
-    def late(ranks: Ranks) -> int:
-        time.sleep(0.5)
-        here.append(ranks.rank)
-        ranks.meet()
-        ranks.meet()
-        return len(here)
-
-    def early(ranks: Ranks) -> int:
-        ranks.on_rank_zero("alone", ranks.meet)  # nobody else comes there
-        ranks.meet()
-        n = len(here)
-        ranks.meet()
-        return n
-
-    assert in_ranks(early, late, timeout=0.2) == [1, 1]
-    monkeypatch.setattr("poad_sb3.distributed.ranks.MEETING", timedelta(seconds=0.2))
-    (error,) = in_ranks(lambda _: Ranks(1, 2, dist.HashStore()).meet())
-    assert isinstance(error, LostRankError)
-    assert "Expected all 2 ranks within 0:00:00.200000; rank 1 waits in vain" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"), LostRankError),
-        (dist.DistBackendError("NCCL error: remote process exited"), LostRankError),  # type: ignore[attr-defined]
-        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), RuntimeError),
-        (RankError("Rank 0 failed in a step: [gloo] Timed out"), RankError),  # is explained already
-    ],
-)
-def test_an_exchange_within_a_pass_that_fails_is_a_lost_rank(error: Exception, expected: type[Exception]) -> None:
-    def program(ranks: Ranks) -> None:
-        with ranks.data_parallel():
-            raise error
-
-    assert [type(one) for one in in_ranks(program, program)] == [expected] * 2
-
-
-def test_a_launcher_leaves_an_ignored_hangup_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    handled: list[str] = []
-    monkeypatch.setattr(
-        launching, "elastic_launch", lambda config, _: lambda *_: handled.append(config.signals_to_handle)
-    )
-    for handler in (signal.SIG_DFL, signal.SIG_IGN):  # the second is what `nohup` sets
-        before = signal.signal(signal.SIGHUP, handler)
-        launching.launch(2, ["train"])
-        signal.signal(signal.SIGHUP, before)
-    assert ["SIGHUP" in names.split(",") for names in handled] == [True, False]
-    assert "SIGTERM" in handled[1].split(",")
-
-
-def test_detects_other_settings_and_kinds_of_passes_on_a_rank() -> None:
+def test_ranks_of_other_settings_are_refused() -> None:
     """Its part of the gradient would be of another loss, and weights would stay equal on all ranks."""
     model, digests = POAD("LLMPolicy", ENV, seed=0), []
 
@@ -263,17 +176,6 @@ def test_the_only_action_has_its_score_from_another_rank(monkeypatch: pytest.Mon
     with ranks.data_parallel():
         (sampled,) = policy.distribution.sample([question], [np.random.default_rng(0)], policy._rollout_scores)
     assert (sampled.log_probs == 1).all()
-
-
-def test_other_ranks_stay_silent_after_a_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    POAD("LLMPolicy", ENV, seed=0, verbose=1, tensorboard_log=str(tmp_path / "board")).save(tmp_path / "model")
-    store = dist.HashStore()
-    (first := Ranks(0, 2, store)).on_rank_zero("seed", lambda: 0)
-    monkeypatch.setattr("poad_sb3.distributed.ranks._current", Ranks(1, 2, store))
-    monkeypatch.setattr(Ranks, "meet", lambda _: None)  # the other one has no model
-    model = POAD.load(tmp_path / "model")
-    first.end()
-    assert (model.verbose, model.tensorboard_log) == (0, None)
 
 
 def test_seeds_of_a_load_do_not_outlive_the_states_of_the_checkpoint(
@@ -334,7 +236,7 @@ def test_callbacks_are_called_on_rank_0_and_stop_all() -> None:
         return [callback.on_step() for _ in range(3)]
 
     assert in_ranks(program, program) == [[True, True, False]] * 2
-    assert [one.n_calls for one in made] == [3]
+    assert [callback.n_calls for callback in made] == [3]
 
 
 def test_another_number_of_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,14 +251,6 @@ def test_another_number_of_processes_is_refused(monkeypatch: pytest.MonkeyPatch)
         start_ranks(3)
 
 
-def test_one_process_is_the_case_of_one_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert start_ranks(1).size == 1
-    assert current_ranks().is_first
-    assert not current_ranks().is_data_parallel
-    end_ranks()
-
-
 def test_micro_batches_are_a_power_of_two_that_ranks_share(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="Expected micro_batches to be a power of two"):
         POAD("LLMPolicy", ENV, micro_batches=3)
@@ -365,36 +259,12 @@ def test_micro_batches_are_a_power_of_two_that_ranks_share(monkeypatch: pytest.M
         BADQ("LLMPolicy", ENV)
 
 
-def test_rank_0_ends_with_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("poad_sb3.distributed.ranks._BEAT", 0.05)
-    ended: queue.Queue[tuple[int, int]] = queue.Queue()
-    monkeypatch.setattr(os, "kill", lambda *call: ended.put(call))
-
-    class Store:
-        """Of a launcher that ends after two signs of life."""
-
-        n_set = 0
-
-        def set(self, key: str, value: str) -> None:
-            self.n_set += 1
-            if self.n_set > 2:
-                raise RuntimeError("Connection reset by peer")
-
-    Ranks(0, 2, Store())
-    assert ended.get(timeout=20) == (os.getpid(), signal.SIGINT)
-
-
 @pytest.mark.parametrize(
     ("codes", "expected"),
     [
         ({0: 15, 1: 3}, 3),
-        ({0: -15, 1: 3}, 3),
-        ({0: 3, 1: 5}, 3),
         ({0: 15, 1: -9}, "Rank 1 of 2 was lost (signal 9)"),
-        ({0: 5, 1: -9}, "Rank 1 of 2 was lost (signal 9)"),
-        ({0: -9, 1: 5}, "Rank 0 of 2 was lost (signal 9)"),
         ({0: -15, 1: 5}, "Rank 1 of 2 was lost (it waited in vain for another)"),
-        ({0: 15}, "Rank 0 of 2 was lost (signal 15)"),
     ],
     ids=str,
 )
@@ -420,9 +290,7 @@ def test_the_end_of_ranks_is_read_off_their_exit_codes(
             launching.launch(2, ["train"])
 
 
-def test_a_lost_rank_is_followed_by_a_resumed_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lost_rank_is_followed_by_a_resumed_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without an end while there are new checkpoints, and three times without one."""
     request = Request.parse(algo=None, preset=None, settings=(), env_settings=(), env_id=ENV)
     started: list[list[str]] = []
@@ -440,12 +308,10 @@ def test_a_lost_rank_is_followed_by_a_resumed_run(
     monkeypatch.setattr("sys.argv", ["poad", "train", ENV])
     ranks_of_cli.launch_ranks(2, request, tmp_path, resume=False)
     assert started == [["train", ENV], *[["train", ENV, "--resume"]] * 2]
-    assert "poad: Rank 1 was lost. Resuming from step 0." in capsys.readouterr().err
     ends = iter([lost] * 4)
     with pytest.raises(typer.Exit) as end:
         ranks_of_cli.launch_ranks(2, request, tmp_path, resume=False)
     assert end.value.exit_code == launching.LOST_RANK
-    assert "It was the 4th loss without progress." in capsys.readouterr().err
     ends = iter([3])
     with pytest.raises(typer.Exit) as end:
         ranks_of_cli.launch_ranks(2, request, tmp_path, resume=False)

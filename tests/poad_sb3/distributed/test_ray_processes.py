@@ -1,8 +1,7 @@
-"""Rows with a driver of their own: killed drivers, removed nodes, leftovers, and a Python without Ray."""
+"""Rows with a driver of their own: killed drivers, removed nodes, and leftovers."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -16,12 +15,8 @@ import pytest
 from ray_nodes import SimulatedCluster
 from ray_users import alive, relatives, until
 
-from lang_envs.errors import MissingExtraError
 from lang_envs.files import lock
-from poad_sb3.distributed import ray_cluster
-from poad_sb3.distributed.leftovers import remove_folder, remove_leftovers
-from poad_sb3.distributed.ray_vec_env import make_ray_envs
-from poad_sb3.errors import WorkerError
+from poad_sb3.distributed.leftovers import remove_leftovers
 
 ROOT = Path(__file__).parents[3]
 HEAD = """
@@ -87,9 +82,9 @@ def killed() -> Iterator[list[tuple[set[int], Path]]]:
 
     Ray's two agents live for a minute after their driver; other tests run meanwhile.
     """
-    found: list[tuple[set[int], Path]] = []
-    yield found
-    for family, folder in found:
+    families: list[tuple[set[int], Path]] = []
+    yield families
+    for family, folder in families:
         until(lambda family=family: not alive(family), 150)
         remove_leftovers("le-ray-")
         assert not folder.exists(), "the next cluster removes the folder"
@@ -162,7 +157,7 @@ with SimulatedCluster() as cluster:
 def test_a_removed_node(drivers: list[Driver], tmp_path: Path) -> None:
     drivers.append(Driver(tmp_path, NODES, str(tmp_path)))
     facts = drivers[0].hear()
-    kept = [one == other for one, other in zip(facts["before"], facts["after"], strict=True)]
+    kept = [before == other for before, other in zip(facts["before"], facts["after"], strict=True)]
     assert kept in ([True, True, False, False], [False, False, True, True]), "one actor of each node"
     assert drivers[0].hear() == {"connected": True}, "the cluster is not ours to leave"
     drivers[0].end()
@@ -200,34 +195,6 @@ def test_an_address_gets_a_token_where_asked(
         drivers[1].end()
 
 
-# ---------------------------------------------------------------------- without Ray
-
-
-@pytest.mark.process
-def test_ray_is_imported_where_it_is_asked_for_and_finds_no_cluster(drivers: list[Driver], tmp_path: Path) -> None:
-    program = """
-import poad_sb3.cli.app, poad_sb3.cli.train
-from poad_sb3.errors import WorkerError
-make_envs("KeyToken-v0", {}, 2).close()
-tell(ray="ray" in sys.modules)
-try:
-    make_ray_envs("KeyToken-v0", {}, 2, address="127.0.0.1:1")
-except WorkerError as error:
-    tell(error=str(error))
-"""
-    drivers.append(Driver(tmp_path, program))
-    assert drivers[0].hear() == {"ray": False}
-    assert "Expected a Ray cluster at '127.0.0.1:1'; got" in drivers[0].hear()["error"]
-    drivers[0].end()
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
-    with pytest.raises(MissingExtraError, match=r"Ray, which the extra 'scale' brings.* Fix: pip install .*scale"):
-        make_ray_envs("KeyToken-v0", {}, 2)
-
-
 def test_folders_of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     child = subprocess.Popen([sys.executable, "-c", ""])
@@ -244,16 +211,3 @@ def test_folders_of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pyte
     os.close(holder)
     remove_leftovers("le-ray-")
     assert not elsewhere.exists()
-
-
-def test_a_long_folder_is_avoided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / ("x" * 60)))
-    folder = ray_cluster._make_folder()
-    try:
-        assert len(str(folder)) <= 45
-        assert folder.stat().st_mode & 0o777 == 0o700
-    finally:
-        remove_folder(folder)
-    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: (_ for _ in ()).throw(PermissionError("no")))
-    with pytest.raises(WorkerError, match=r"path of at most 45 characters .* Fix: set TMPDIR"):
-        ray_cluster._make_folder()

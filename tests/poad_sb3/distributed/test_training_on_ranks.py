@@ -62,8 +62,8 @@ def ranks_of(module: str, n_procs: int, folder: Path, *names: str) -> dict[str, 
     done = start("-c", run, str(n_procs), *names, RANK_CASES_OUT=str(folder), PYTHONPATH=path)
     assert done.returncode == 0, done.stderr[-3000:]
     (file,) = folder.glob("*.json")
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    results: dict[str, Any] = json.loads(file.read_text())
+    return results
 
 
 # One test for all cases: rows of a product would each start the processes again in every worker of pytest-xdist.
@@ -144,45 +144,6 @@ def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
         time.sleep(0.2)
 
 
-LAUNCHED = """
-import sys
-from poad_sb3.cli import app, ranks
-
-launch = ranks.launch
-ranks.launch = lambda n_procs, arguments: launch(n_procs, ["presets", "none"])
-try:
-    app.app(sys.argv[1:])
-finally:
-    print({"transformers", "peft"} & sys.modules.keys(), file=sys.stderr)
-"""
-
-
-def test_an_error_of_the_ranks_is_shown_once_and_not_tried_again(tmp_path: Path) -> None:
-    """The ranks run a command that is refused at once, without torch; the launcher imports no package of a model."""
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCHED, "train", "MultiKey-v0", "--algo", "grpo", "--n-procs", "2"],
-        env={**os.environ, **ENVIRONMENT},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 1
-    assert done.stderr.count("poad: There is no preset 'none'.") == 1
-    assert done.stderr.splitlines()[-1] == "set()"
-
-
-@pytest.mark.usefixtures("ctrl_c")
-def test_an_interrupted_launcher_ends_in_one_line(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    process = poad("--n-procs", "2", "--steps", str(4 * STEPS), folder=folder)
-    wait_for_step(folder, EVERY, process)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130, output(folder)
-    assert "poad: interrupted; " in output(folder)
-    assert "Traceback" not in output(folder)
-
-
 @needs_fork
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore")
@@ -195,9 +156,9 @@ def test_sharded_weights_learn_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     assert two.pop("cloned") == pytest.approx(alone.pop("cloned"), abs=1e-6)
     for name, expected in alone.items():
         assert len(expected["losses"]) == {"free text": 3, "bfloat16": 3}.get(name, 20)
-        for one, other in zip(expected["losses"], two[name]["losses"], strict=True):
-            assert one[:2] == pytest.approx(other[:2], abs=1e-5), name
-            assert one[2] == pytest.approx(other[2], rel=1e-4), name
+        for losses, other in zip(expected["losses"], two[name]["losses"], strict=True):
+            assert losses[:2] == pytest.approx(other[:2], abs=1e-5), name
+            assert losses[2] == pytest.approx(other[2], rel=1e-4), name
         assert expected["loaded"]
         assert two[name]["loaded"]
         assert two[name]["sums"] == pytest.approx(expected["sums"], abs=1e-5), name
