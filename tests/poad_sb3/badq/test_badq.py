@@ -3,10 +3,7 @@
 import io
 import itertools
 import json
-import os
 import pickle
-import signal
-import sys
 import zipfile
 
 import gymnasium as gym
@@ -15,12 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 from toy import LampEnv, properties, randomise
 
 from benchmarks.exact import (
@@ -42,7 +37,6 @@ from poad_sb3.badq.tree import build_tree, question_tree
 from poad_sb3.badq.update import gather, update_head
 from poad_sb3.distributions.action_trie import build_trie
 from poad_sb3.distributions.base import TokenPath
-from poad_sb3.errors import NoEffectWarning
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
 
@@ -90,8 +84,8 @@ def test_features_are_the_frozen_hidden_states_at_the_tokens(lm):
     features = lm.trunk_features([tree.row])[0]
     prompt, lever = lm.prompt_ids(question.text), lm.action_ids(question.actions[1])
     edge = tree.paths[1][-1]
-    place = lever.index(tree.children[tree.node_of[edge]][edge - tree.edges_of(tree.node_of[edge]).start])
-    row = TokenRow((*prompt, *lever), None, (len(prompt) + place, len(prompt) + place - 1))
+    position = lever.index(tree.children[tree.node_of[edge]][edge - tree.edges_of(tree.node_of[edge]).start])
+    row = TokenRow((*prompt, *lever), None, (len(prompt) + position, len(prompt) + position - 1))
     plain = lm.trunk_features([row])[0]
     assert torch.allclose(features[edge], plain[0], atol=1e-4)
     assert torch.allclose(features[n_edges + tree.node_of[edge]], plain[1], atol=1e-4)
@@ -111,7 +105,7 @@ def test_backups_equal_slow_loops(seed, n_groups):
     given_ = (online, target, reference, groups, n_groups)
     for g in range(n_groups):
         mine = [(float(q), float(t), float(p)) for q, t, p in zip(online, target, reference, strict=True)]
-        mine = [one for one, group in zip(mine, groups, strict=True) if group == g]
+        mine = [child for child, group in zip(mine, groups, strict=True) if group == g]
         best = max(mine)[1]
         soft = BETA * np.log(sum(np.exp(p + t / BETA) for _, t, p in mine))
         assert float(HardBackup(double=False).values(*given_)[g]) == max(t for _, t, _ in mine)
@@ -143,7 +137,7 @@ class Tabular:
 
     def nodes(self, state):
         """Node of the trie that each edge leads to."""
-        tree, found = self.trees[state], {}
+        tree, nodes = self.trees[state], {}
         for action, path in zip(self.admissible[state], tree.paths, strict=True):
             tokens = self.mdp.actions[action]
             branching = [
@@ -155,8 +149,8 @@ class Tabular:
                 > 1
             ]
             for edge, j in zip(path, branching or [0], strict=True):
-                found[edge] = self.number[tokens[: j + 1]]
-        return [found[edge] for edge in range(len(found))]
+                nodes[edge] = self.number[tokens[: j + 1]]
+        return [nodes[edge] for edge in range(len(nodes))]
 
     def fixed_point(self, backup, references, n_sweeps=400):
         """Q of every edge, by sweeps of the targets under test with the expectation over next states."""
@@ -176,8 +170,8 @@ class Tabular:
                 updated = q[s].clone()
                 for action, path in zip(self.admissible[s], tree.paths, strict=True):
                     for edge in path[:-1]:
-                        one = torch.ones(1, dtype=torch.float64)
-                        updated[edge] = token_targets(0 * one, one, values[s][tree.following[edge]] * one)
+                        ones = torch.ones(1, dtype=torch.float64)
+                        updated[edge] = token_targets(0 * ones, ones, values[s][tree.following[edge]] * ones)
                     updated[path[-1]] = mdp.rewards[s, action] + mdp.gamma * mdp.transitions[s, action] @ roots
                 q[s] = updated
         return q, roots
@@ -245,23 +239,23 @@ def test_the_update_solves_a_tabular_problem_exactly(seed, soft):
     mdp = type(mdp)(mdp.actions, mdp.admissible, 0.3 * mdp.rewards, certain, mdp.gamma)
     table = Tabular(mdp)
     total = sum(len(tree.following) for tree in table.trees if tree is not None)
-    one_hot, start, known = torch.eye(total, dtype=torch.float64), 0, {}
+    one_hot, start, entries = torch.eye(total, dtype=torch.float64), 0, {}
     questions = [Question(f"state {s}", tuple(map(str, row))) for s, row in enumerate(table.admissible)]
     for question, tree in zip(questions, table.trees, strict=True):
         if tree is not None:
             n_edges = len(tree.following)
             log_reference = in_groups(tree, np.array(tree.below, dtype=np.float64))
-            known[question] = KnownQuestion(
+            entries[question] = KnownQuestion(
                 tree, one_hot[start : start + n_edges], log_reference, torch.tensor(tree.node_of)
             )
             start += n_edges
     transitions = []
     for state, row in enumerate(table.admissible):
-        for place, action in enumerate(row):
+        for index, action in enumerate(row):
             after = int(mdp.transitions[state, action].argmax())
             following = None if mdp.terminal[after] else questions[after]
-            transitions.append(Transition(questions[state], place, float(mdp.rewards[state, action]), following))
-    batch = gather(known.__getitem__, transitions, mdp.gamma)
+            transitions.append(Transition(questions[state], index, float(mdp.rewards[state, action]), following))
+    batch = gather(entries.__getitem__, transitions, mdp.gamma)
     heads, backup = TableHeads(total), SoftBackup(BETA) if soft else HardBackup(double=True)
     most = float(batch.features.sum(0).max())
     optimizer = torch.optim.SGD(heads.online.parameters(), lr=len(batch.features) / most)
@@ -269,10 +263,10 @@ def test_the_update_solves_a_tabular_problem_exactly(seed, soft):
         update_head(heads, optimizer, batch, backup, max_grad_norm=1e9)
         heads.target.load_state_dict(heads.online.state_dict())
     solution = solve_soft_tokens(mdp, uniform_over_actions(mdp), BETA) if soft else solve_tokens(mdp, 1.0)
-    found, start = heads.online.weight[0].detach().numpy(), 0
+    weights, start = heads.online.weight[0].detach().numpy(), 0
     for state in np.flatnonzero(~mdp.terminal):
         nodes = table.nodes(state)
-        assert found[start : start + len(nodes)] == pytest.approx(solution.q[state, nodes], abs=1e-6)
+        assert weights[start : start + len(nodes)] == pytest.approx(solution.q[state, nodes], abs=1e-6)
         start += len(nodes)
     if not soft:
         assert (greedy_actions(mdp, solution)[~mdp.terminal] >= 0).all()
@@ -281,20 +275,20 @@ def test_the_update_solves_a_tabular_problem_exactly(seed, soft):
 def test_several_steps_discount_what_follows():
     question = Question("o", ("a", "b"))
     tree = build_tree((0,), build_trie(((1,), (2,))))
-    known = KnownQuestion(tree, torch.eye(2), torch.zeros(2), torch.zeros(2).long())
+    entry = KnownQuestion(tree, torch.eye(2), torch.zeros(2), torch.zeros(2).long())
     rows = [Transition(question, 0, 1.0, question, 3), Transition(question, 1, 2.0, None, 2)]
-    batch = gather({question: known}.__getitem__, rows, 0.5)
+    batch = gather({question: entry}.__getitem__, rows, 0.5)
     assert batch.discounts.tolist() == [0.125, 0.0]
     assert batch.is_open.tolist() == [True, False]
     assert len(batch.next_features) == 2
 
 
-def test_a_minibatch_in_which_nothing_follows():
+def test_minibatches_of_terminal_transitions_learn_the_reward():
     question = Question("o", ("a",))
-    known = KnownQuestion(
+    entry = KnownQuestion(
         build_tree((0,), build_trie(((1, 2),))), torch.ones(1, 1).double(), torch.zeros(1), torch.zeros(1).long()
     )
-    batch = gather({question: known}.__getitem__, [Transition(question, 0, -2.0, None)], 0.9)
+    batch = gather({question: entry}.__getitem__, [Transition(question, 0, -2.0, None)], 0.9)
     heads = TableHeads(1)
     optimizer = torch.optim.SGD(heads.online.parameters(), lr=1.0)
     for _ in range(5):
@@ -320,27 +314,27 @@ def fill(buffer, n_steps, rng):
     return histories
 
 
-@pytest.mark.parametrize(("capacity", "n_envs", "n_steps"), [(100, 1, 30), (20, 1, 50), (21, 3, 17), (5, 2, 2)])
+@pytest.mark.parametrize(("capacity", "n_envs", "n_steps"), [(20, 1, 50), (21, 3, 17), (5, 2, 2)])
 @pytest.mark.parametrize("joined", [1, 4])
 def test_joined_steps_equal_a_slow_loop(capacity, n_envs, n_steps, joined):
     rng = np.random.default_rng(101)
     buffer = TransitionBuffer(capacity, n_envs)
     histories = fill(buffer, n_steps, rng)
     kept = [t.question for step in zip(*histories, strict=True) for t, _ in step][-capacity:]
-    found = {one.question: one for one in buffer.sample(40 * capacity, rng, joined, 0.9)}
-    assert set(found) == set(kept), "the latest are kept"
+    joined_of = {transition.question: transition for transition in buffer.sample(40 * capacity, rng, joined, 0.9)}
+    assert set(joined_of) == set(kept), "the latest are kept"
     for history in histories:
-        for place, (first, _) in enumerate(history):
-            if first.question not in found:
+        for index, (first, _) in enumerate(history):
+            if first.question not in joined_of:
                 continue
             reward, steps = 0.0, 0
-            for transition, ends in history[place : place + joined]:
+            for transition, ends in history[index : index + joined]:
                 reward += 0.9**steps * transition.reward
                 steps, last = steps + 1, transition
                 if ends:
                     break
-            assert found[first.question].reward == pytest.approx(reward)
-            assert found[first.question]._replace(reward=0.0) == Transition(
+            assert joined_of[first.question].reward == pytest.approx(reward)
+            assert joined_of[first.question]._replace(reward=0.0) == Transition(
                 first.question, 0, 0.0, last.following, steps, last.ends
             )
 
@@ -353,14 +347,12 @@ def test_joined_steps_stop_at_a_time_limit_although_the_next_episode_begins_with
     for ends in (False, True, False, False):
         buffer.add(Transition(SAME, 1, 1.0, SAME, ends=ends))
     again = pickle.loads(pickle.dumps(buffer))
-    for one in (buffer, again):
-        joined = [one._joined(age, 4, 0.5) for age in range(4)]
+    for filled in (buffer, again):
+        joined = [filled._joined(age, 4, 0.5) for age in range(4)]
         assert [(each.reward, each.steps) for each in joined] == [(1.5, 2), (1.0, 1), (1.5, 2), (1.0, 1)]
 
 
-@pytest.mark.parametrize(
-    ("capacity", "n_envs", "added"), [(10, 1, 3), (4, 1, 7), (9, 2, 4), (5, 3, 9), (2, 3, 3), (4, 1, 0)]
-)
+@pytest.mark.parametrize(("capacity", "n_envs", "added"), [(4, 1, 7), (5, 3, 9), (2, 3, 3), (4, 1, 0)])
 def test_joined_steps_stop_where_episodes_were_left(capacity, n_envs, added):
     buffer = TransitionBuffer(capacity, n_envs)
     for _ in range(added):
@@ -371,32 +363,11 @@ def test_joined_steps_stop_where_episodes_were_left(capacity, n_envs, added):
     assert ends == [False] * (len(buffer) - last) + [True] * last
 
 
-class Still(gym.Wrapper):
-    """Every question reads the same."""
-
-    def __init__(self):
-        super().__init__(LampEnv(moves=2, truncates=True))
-
-    def reset(self, **kwargs):
-        _, info = self.env.reset(**kwargs)
-        return SAME.text, {**info, "admissible_actions": ["wait", "press the red button"]}
-
-    def step(self, action):
-        _, *rest, info = self.env.step(action)
-        return SAME.text, *rest, {**info, "admissible_actions": ["wait", "press the red button"]}
-
-
-def test_training_marks_the_ends_of_episodes_and_where_they_were_left():
-    model = make(Still()).learn(5).learn(5, reset_num_timesteps=True).learn(2, reset_num_timesteps=False)
-    ends = [model.replay_buffer._at(age).ends for age in range(len(model.replay_buffer))]
-    assert ends == [False, True, False, True, True, False, True, False, True, False, True, False]
-
-
 def test_replay_buffer_survives_pickling_and_keeps_each_question_once():
     buffer = TransitionBuffer(30, 2)
     fill(buffer, 40, np.random.default_rng(102))
     again = pickle.loads(pickle.dumps(buffer))
-    first, second = (one.sample(50, np.random.default_rng(1), 3, 0.9) for one in (buffer, again))
+    first, second = (filled.sample(50, np.random.default_rng(1), 3, 0.9) for filled in (buffer, again))
     assert first == second
     again.add(first[0])
     buffer.add(first[0])
@@ -406,11 +377,6 @@ def test_replay_buffer_survives_pickling_and_keeps_each_question_once():
         buffer.add(transition._replace(question=Question("the same long text" * 50, ("a", "b"))))
     assert len(pickle.dumps(buffer)) < 5000
     assert buffer.latest_questions(5) == [asked[0].question]
-
-
-def test_an_empty_replay_buffer_has_nothing_to_sample():
-    with pytest.raises(ValueError, match=r"Expected transitions to sample from; the buffer is empty\. Fix: add"):
-        TransitionBuffer(3).sample(1, np.random.default_rng(0))
 
 
 # ---------------------------------------------------------------------- the policy
@@ -433,12 +399,6 @@ def test_an_untrained_soft_policy_is_the_reference():
     base = make(soft=True, reference="base").policy.action_probabilities(text, listed)
     model = POAD("LLMPolicy", LampEnv(), seed=0)  # a fresh adapter is the identity
     assert base == pytest.approx(model.policy.action_probabilities(text, listed), abs=1e-5)
-
-
-@pytest.mark.parametrize("given", [{"beta": 3.0}, {"reference": "uniform-actions"}, {"soft": True, "double_q": False}])
-def test_settings_of_the_other_backup_are_warned_of(given):
-    with pytest.warns(NoEffectWarning, match=r"has no effect with soft=(True|False)\. Fix: leave it out"):
-        make(**given)
 
 
 @pytest.mark.parametrize("soft", [False, True])
@@ -480,25 +440,7 @@ def test_exploring_picks_whole_actions_uniformly():
     assert np.bincount(picks, minlength=len(listed)) / 1000 == pytest.approx([1 / len(listed)] * len(listed), abs=0.06)
 
 
-def test_training_does_not_depend_on_the_size_of_the_cache():
-    large, small = (make(policy_kwargs={"critic_arch": (16,), "cache_size": size}).learn(20) for size in (4096, 2))
-    assert fingerprint(large) == fingerprint(small)
-
-
 # ---------------------------------------------------------------------- learning
-
-
-def test_a_schedule_ends_at_zero_where_the_last_steps_go_beyond_the_end():
-    rates = []
-    envs = DummyVecEnv([LampEnv] * 3)
-
-    def falling(left):
-        rates.append(1e-3 * left)
-        return rates[-1]
-
-    model = make(envs, learning_starts=3, learning_rate=falling).learn(40)
-    assert model.num_timesteps == 42
-    assert min(rates) == 0.0
 
 
 def mean_return(model, env, episodes=20):
@@ -525,20 +467,6 @@ def test_learns_the_lamp_to_the_optimum(arguments):
     assert mean_return(model, LampEnv()) == pytest.approx(3.0)
 
 
-@pytest.mark.matrix
-@pytest.mark.skipif("KeyToken-v0" not in gym.registry, reason="KeyToken-v0 is not registered")
-def test_learns_key_token():
-    model = BADQ("BADQPolicy", "KeyToken-v0", seed=101, learning_starts=100, exploration_steps=300).learn(500)
-    assert mean_return(model, gym.make("KeyToken-v0")) > 0.9  # random: 0.2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [101, 102, 103])
-def test_learns_tomato_salad(seed):
-    model = BADQ("BADQPolicy", SALAD, seed=seed).learn(2500)
-    assert mean_return(model, gym.make(SALAD), episodes=5) > 1.0  # random: about 0 undiscounted, the oracle 1.146
-
-
 def test_only_the_heads_move():
     model = make()
     before = {name: tensor.clone() for name, tensor in model.policy.named_parameters()}
@@ -555,48 +483,14 @@ def test_only_truncated_episodes_bootstrap_and_from_their_true_end(truncates):
     model = make(make_vec_env(lambda: LampEnv(truncates=truncates), 2)).learn(40)
     items = [model.replay_buffer._at(age) for age in range(len(model.replay_buffer))]
     assert len(items) == 40
-    last = [one.following for one in items if "1 moves left" in one.question.text]
+    last = [transition.following for transition in items if "1 moves left" in transition.question.text]
     assert len(last) >= 10
     for following in last:
         assert (following is not None) == truncates
         assert not truncates or "0 moves left" in following.text
-    assert all(one.following is not None for one in items if "1 moves left" not in one.question.text)
-
-
-def test_questions_without_a_choice():
-    model = make(LampEnv(forced=("red", "green", "blue")))
-    model.learn(60)
-    assert mean_return(model, LampEnv(forced=("red", "green", "blue"))) == pytest.approx(-0.3)
-    values = model.policy.predict_values(model.get_env().reset())
-    assert -0.6 < float(values) < 0
-
-
-@pytest.mark.filterwarnings("ignore:rich is experimental")
-def test_stock_tools_work(tmp_path):
-    model = make()
-    eval_env = DummyVecEnv([lambda: Monitor(AdmissibleObservation(LampEnv()))])
-    callbacks = [
-        EvalCallback(eval_env, eval_freq=20, n_eval_episodes=1, best_model_save_path=str(tmp_path), verbose=0),
-        CheckpointCallback(save_freq=20, save_path=str(tmp_path), name_prefix="step"),
-    ]
-    model.set_logger(configure(str(tmp_path), ["csv", "tensorboard"]))
-    model.learn(40, callback=callbacks, progress_bar=True, log_interval=1)
-    model.dump_logs()
-    model.logger.close()
-    header = (tmp_path / "progress.csv").read_text().splitlines()[0].split(",")
-    for name in ("train/loss", "train/td_error", "train/q_mean", "train/n_updates", "rollout/exploration_rate"):
-        assert name in header
-    best = BADQ.load(tmp_path / "best_model.zip", LampEnv())
-    assert np.isfinite(evaluate_policy(best, eval_env, n_eval_episodes=1)[0])
-    assert BADQ.load(tmp_path / "step_20_steps.zip").num_timesteps == 20
-
-
-def test_evaluating_in_mid_training_changes_nothing():
-    eval_env = DummyVecEnv([lambda: Monitor(AdmissibleObservation(LampEnv()))])
-    watch = EvalCallback(eval_env, eval_freq=7, n_eval_episodes=2, deterministic=False, verbose=0)
-    plain, watched = make(soft=True).learn(50), make(soft=True).learn(50, callback=watch)
-    plain.policy.predict_rng = watched.policy.predict_rng  # evaluation draws from it
-    assert fingerprint(plain) == fingerprint(watched)
+    assert all(
+        transition.following is not None for transition in items if "1 moves left" not in transition.question.text
+    )
 
 
 # ---------------------------------------------------------------------- checkpoints
@@ -694,16 +588,6 @@ def test_without_the_replay_buffer_training_goes_on_from_an_empty_one():
     assert loaded._n_updates > model._n_updates
 
 
-def test_predictions_survive(tmp_path):
-    model = make().learn(40)
-    text, listed = ask(model)
-    probabilities = model.policy.action_probabilities(text, listed)
-    model.save(tmp_path / "model")
-    assert BADQ.load(tmp_path / "model").policy.action_probabilities(text, listed) == probabilities
-    model.policy.save(tmp_path / "policy.pt")
-    assert type(model.policy).load(tmp_path / "policy.pt").action_probabilities(text, listed) == probabilities
-
-
 def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
     model = make()
     model.save(tmp_path / "badq.zip")
@@ -717,23 +601,8 @@ def test_damaged_and_foreign_checkpoints_are_refused(tmp_path):
     model.save(tmp_path / "other.zip")
     with pytest.raises(CheckpointError, match=r"Expected the base model .*000.*Fix: restore that model"):
         BADQ.load(tmp_path / "other.zip")
-    with pytest.raises(CheckpointError, match="Expected the base model"):
-        make().set_parameters(tmp_path / "other.zip")
-    with pytest.raises(ValueError, match="constructor arguments of BADQ to replace; got 'gama'"):
-        BADQ.load(tmp_path / "badq.zip", gama=0.9)
-    with pytest.raises(ValueError, match=r"Expected buffer_size=20000, .*; got 7\. Fix"):
+    with pytest.raises(ValueError, match="Expected buffer_size=20000"):
         BADQ.load(tmp_path / "badq.zip", buffer_size=7)
-    with pytest.raises(UnsupportedEnvError, match=r"Expected an environment to learn in; got None\. Fix"):
-        BADQ.load(tmp_path / "badq.zip").learn(1)
-
-
-def test_another_environment_than_the_checkpoints_starts_from_a_reset(tmp_path):
-    make().learn(20).save(tmp_path / "model")
-    loaded = BADQ.load(tmp_path / "model")
-    loaded.set_env(LampEnv(moves=5))
-    with pytest.warns(UserWarning, match=r"exact_resume=False.*Fix"):
-        loaded.learn(10, reset_num_timesteps=False)
-    assert loaded.num_timesteps == 30
 
 
 # ---------------------------------------------------------------------- refusals
@@ -759,13 +628,6 @@ def test_an_open_action_space_is_refused():
         model.learn(1)
 
 
-def test_a_truncated_end_without_actions_is_refused():
-    env = OpenEnv()
-    env.listed = []
-    with pytest.raises(ObservationError, match=r"at the end of an episode that a time limit cut; got \(\)\. Fix"):
-        make(env).learn(1)
-
-
 def test_nonfinite_reward_stops_before_anything_is_learned():
     class Broken(gym.Wrapper):
         def step(self, action):
@@ -776,34 +638,6 @@ def test_nonfinite_reward_stops_before_anything_is_learned():
     with pytest.raises(FloatingPointError, match=r"Expected finite rewards; got .*Fix: correct the environment"):
         model.learn(16)
     assert len(model.replay_buffer) == 0
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python warns of forks beside threads")
-def test_a_killed_worker_stops_the_training_and_new_ones_go_on():
-    workers = SubprocVecEnv([lambda: AdmissibleObservation(LampEnv())] * 2, start_method="fork")
-
-    class Kill(BaseCallback):
-        def _on_step(self):
-            if self.num_timesteps == 20:
-                os.kill(workers.processes[1].pid, signal.SIGKILL)  # the first holds its pipe open
-            return True
-
-    try:
-        model = make(workers)
-        with pytest.raises(RuntimeError, match=r"a worker process has ended \(.*Fix: .*go on from a checkpoint"):
-            model.learn(60, callback=Kill())
-    finally:
-        for process in workers.processes:
-            process.kill()
-            process.join()
-        workers.closed = True
-    assert len(model.replay_buffer) == model.num_timesteps == 20
-    model.save(file := io.BytesIO())
-    loaded = BADQ.load(file, make_vec_env(LampEnv, 2))
-    with pytest.warns(UserWarning, match=r"exact_resume=False.*Fix"):
-        loaded.learn(20, reset_num_timesteps=False)
-    assert loaded.num_timesteps == 40
-    assert [loaded.replay_buffer._at(age).ends for age in (18, 19)] == [True, True]
 
 
 def test_diverged_heads_are_refused():
@@ -821,30 +655,14 @@ def test_diverged_heads_are_refused():
     [
         ({"policy": "MlpPolicy"}, ValueError, r"Expected policy to be one of .*got 'MlpPolicy'\. Fix: BADQ\("),
         ({"env": "CartPole-v1"}, UnsupportedEnvError, r"TokenSequence action space; got Discrete.*Fix"),
-        ({"env": None}, UnsupportedEnvError, r"Expected an environment.*got None\. Fix"),
-        ({"gamma": 1.5}, ValueError, "Expected gamma between 0 and 1; got 1.5"),
         ({"gamma": float("nan")}, ValueError, "Expected gamma between 0 and 1; got nan"),
-        ({"exploration_final_eps": "x"}, ValueError, "Expected exploration_final_eps between 0 and 1; got 'x'"),
-        ({"tau": -0.1}, ValueError, r"Expected tau above 0.*at most 1; got -0\.1\. Fix: the default is 0\.05"),
         ({"tau": 0}, ValueError, r"Expected tau above 0, or the target head never moves.*; got 0\. Fix"),
-        ({"tau": True}, ValueError, "Expected tau above 0.*; got True"),
         ({"soft": "no"}, ValueError, r"Expected soft to be True or False; got 'no'\. Fix: the default is False"),
-        ({"double_q": 1}, ValueError, r"Expected double_q to be True or False; got 1\. Fix: the default is True"),
         ({"batch_size": 0}, ValueError, "Expected batch_size to be an integer of at least 1; got 0"),
-        ({"n_steps": 1.5}, ValueError, r"Expected n_steps to be an integer of at least 1; got 1\.5"),
-        ({"learning_starts": -1}, ValueError, "Expected learning_starts to be an integer of at least 0; got -1"),
-        ({"beta": 0}, ValueError, "Expected beta to be a positive number; got 0"),
-        ({"max_grad_norm": "x"}, ValueError, "Expected max_grad_norm to be a positive number; got 'x'"),
-        ({"reference": "self"}, ValueError, r"Expected reference to be one of .*'uniform-actions'.*got 'self'"),
         ({"policy_kwargs": {"beta": 1.0}}, ValueError, "policy_kwargs among .*'beta'"),
-        ({"policy_kwargs": {"cache_size": 0}}, ValueError, r"Expected cache_size .*at least 1; got 0\. Fix"),
-        ({"policy_kwargs": {"cache_size": True}}, ValueError, r"Expected cache_size .*at least 1; got True\. Fix"),
-        ({"policy_kwargs": {"critic_arch": (16, 0)}}, ValueError, r"Expected critic_arch .*; got \(16, 0\)\. Fix"),
-        ({"policy_kwargs": {"critic_arch": 16}}, ValueError, r"Expected critic_arch .*; got 16\. Fix"),
-        ({"policy_kwargs": {"critic_arch": "16"}}, ValueError, r"Expected critic_arch .*; got '16'\. Fix"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_wrong_arguments_say_what_to_do(arguments, error, match):
+def test_wrong_arguments_are_refused(arguments, error, match):
     with pytest.raises(error, match=match):
         BADQ(**{"policy": "BADQPolicy", "env": SALAD, **arguments})
