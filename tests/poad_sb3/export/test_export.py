@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import os
 import re
-import resource
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial, partialmethod
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +27,7 @@ from poad_sb3.export.export import Export, export_policy
 from poad_sb3.export.folder import MANIFEST
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
-from poad_sb3.prompts import Question, template_of
+from poad_sb3.prompts import Question
 
 export_adapter = export_policy
 export_merged = partial(export_policy, merge=True)
@@ -87,17 +81,17 @@ def plain_probabilities(model: Any, folder: Path) -> dict[str, float]:
         (*tokenizer.encode(f" {action}", add_special_tokens=False, split_special_tokens=True), tokenizer.eos_token_id)
         for action in ACTIONS
     ]
-    found = {}
+    probabilities = {}
     for action, ids in zip(ACTIONS, sequences, strict=True):
         with torch.no_grad():
             logits = model(input_ids=torch.tensor([[*prompt, *ids]]), use_cache=False).logits[0].float()
         total = 0.0
-        for place, token in enumerate(ids):
-            children = children_after(ids[:place], sequences)
-            row = torch.log_softmax(logits[len(prompt) - 1 + place], -1)[children]
+        for position, token in enumerate(ids):
+            children = children_after(ids[:position], sequences)
+            row = torch.log_softmax(logits[len(prompt) - 1 + position], -1)[children]
             total += float((row - torch.logsumexp(row, 0))[children.index(token)])
-        found[action] = torch.tensor(total).exp().item()
-    return found
+        probabilities[action] = torch.tensor(total).exp().item()
+    return probabilities
 
 
 def loaded(exported: Export) -> Any:
@@ -193,7 +187,7 @@ def test_other_adapters(lora: dict[str, Any], merge: bool, small_folder: Path, t
     assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-4)
 
 
-def test_a_model_that_was_trained_whole(small_folder: Path, tmp_path: Path) -> None:
+def test_full_fine_tuning_is_exported_merged(small_folder: Path, tmp_path: Path) -> None:
     agent = untrained(small_folder)
     network = agent.policy.lm.network = agent.policy.lm.network.merge_and_unload()
     network.config.architectures = ["AsItWas"]
@@ -206,27 +200,13 @@ def test_a_model_that_was_trained_whole(small_folder: Path, tmp_path: Path) -> N
     assert agent.policy.lm.network is network
 
 
-def test_half_precision_and_shards(small_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = untrained(small_folder)
-    agent.policy.lm.network.to(torch.bfloat16)
-    in_shards = partialmethod(LlamaForCausalLM.save_pretrained, max_shard_size="2KB")
-    monkeypatch.setattr(LlamaForCausalLM, "save_pretrained", in_shards)
-    exported = export_merged(agent, tmp_path / "out")
-    assert len(list(exported.folder.glob("model-*.safetensors"))) > 1
-    theirs = loaded(exported)
-    assert {tensor.dtype for tensor in theirs.state_dict().values()} == {torch.bfloat16}
-    expected = agent.policy.lm.network.float().merge_and_unload().to(torch.bfloat16).state_dict()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in theirs.state_dict().items()), "rounded once"
-
-
 @pytest.mark.parametrize(
     "lora",
     [
         {"target_modules": "all-linear"},
-        {"target_modules": ["lm_head"]},
         {"target_modules": ["q_proj"], "trainable_token_indices": [1, 2]},
     ],
-    ids=["every layer", "head", "tokens"],
+    ids=["every layer", "tokens"],
 )
 def test_merges_a_base_in_bfloat16_without_its_rounding(tmp_path: Path, lora: dict[str, Any]) -> None:
     """With large weights, activations in bfloat16 round apart by more than any bound; the merge is right."""
@@ -250,47 +230,20 @@ def test_a_base_of_the_hub_is_named_with_what_was_loaded(small_folder: Path, tmp
         exported = export_adapter(agent, tmp_path / name)
         config = json.loads((exported.folder / "adapter_config.json").read_text())
         assert (config["base_model_name_or_path"], config["revision"]) == ("user/base", name)
-        card = (exported.folder / "README.md").read_text()
-        assert "\nbase_model: user/base\n" in card
-        assert f'from_pretrained("user/base", revision="{name}", dtype="float32")' in card
-        assert not exported.local_base
 
 
-def test_a_folder_in_the_cache_of_the_hub_is_a_folder(small_folder: Path, tmp_path: Path) -> None:
-    agent = untrained(small_folder)
-    agent.policy.lm.network.config._commit_hash = "c0ffee"  # transformers takes it from the path
-    exported = export_adapter(agent, tmp_path / "out")
-    config = json.loads((exported.folder / "adapter_config.json").read_text())
-    assert (config["base_model_name_or_path"], config["revision"]) == (str(small_folder), None)
-    assert exported.local_base
-
-
-def test_the_card_says_what_it_is_and_its_code_runs(trained: POAD, tmp_path: Path) -> None:
+def test_the_code_of_the_card_runs(trained: POAD, tmp_path: Path) -> None:
     for merge in (False, True):
         exported = export_policy(trained, tmp_path / str(merge), merge=merge)
         card = (exported.folder / "README.md").read_text()
-        assert card.startswith("---\nlibrary_name: ")
-        assert "base_model:" not in card, "a folder of this machine is no id"
         # Of a merged model, the folder of its base is nobody's business.
-        assert f"| Base model | `{'pocket' if merge else POCKET_FOLDER}`" in card
         assert merge is not any(str(POCKET_FOLDER).encode() in data for data in contents(exported.folder).values())
-        assert "| Trained by | POAD of poad_sb3, 64 environment steps |" in card
-        assert f"`{trained.policy.lm.fingerprint}`" in card
+        assert trained.policy.lm.fingerprint in card
         (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
         names: dict[str, Any] = {}
         exec(code.replace("path/of/this/folder", str(exported.folder)), names)
         ours = trained.policy.action_probabilities(TEXT, ACTIONS)
         assert_same(ours, plain_probabilities(names["model"].eval(), exported.folder), 1e-4)
-    alone = export_adapter(trained.policy, tmp_path / "policy")
-    assert "| Trained by | an algorithm of poad_sb3 |" in (alone.folder / "README.md").read_text()
-
-
-def test_the_template_of_prompts_comes_along(small_folder: Path, tmp_path: Path) -> None:
-    agent = untrained(small_folder, prompt={"kind": "completion", "history": 2})
-    exported = export_adapter(agent, tmp_path / "out")
-    written = json.loads((exported.folder / "poad_prompt.json").read_text())
-    assert template_of(written) == agent.policy.lm.prompter.template
-    assert "an action is the separator (`' '`), its text" in (exported.folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -301,9 +254,9 @@ def test_generate_writes_as_the_policy_does(merge: bool, small_folder: Path, tmp
     lm = agent.policy.lm
     lm.base.generation_config.update(repetition_penalty=5.0, top_p=0.1, eos_token_id=3)
     exported = export_policy(agent, tmp_path / "out", merge=merge)
-    found = GenerationConfig.from_pretrained(exported.folder)
-    assert (found.do_sample, found.temperature, found.top_k, found.top_p) == (True, 0.8, 3, 1.0)
-    assert (found.eos_token_id, found.max_new_tokens) == (sorted(lm.prompter.end_tokens), 9)
+    config = GenerationConfig.from_pretrained(exported.folder)
+    assert (config.do_sample, config.temperature, config.top_k, config.top_p) == (True, 0.8, 3, 1.0)
+    assert (config.eos_token_id, config.max_new_tokens) == (sorted(lm.prompter.end_tokens), 9)
     (card,) = re.findall(r"```python\n(.*?)```", (exported.folder / "README.md").read_text(), re.DOTALL)
     prompt = torch.tensor([lm.prompt_ids(TEXT)])
     (greedy,) = agent.policy.act([Question(TEXT, None)], deterministic=True)
@@ -312,13 +265,6 @@ def test_generate_writes_as_the_policy_does(merge: bool, small_folder: Path, tmp
         exec(code, names)
         written = names["model"].generate(input_ids=prompt, do_sample=False, top_k=None, temperature=1.0)
         assert lm.prompter.action_text(tuple(written[0, prompt.shape[1] :].tolist())) == greedy.text
-
-
-def test_the_temperature_of_listed_actions_is_none_of_free_text(small_folder: Path, tmp_path: Path) -> None:
-    kwargs = {**SMALL, "model": str(small_folder)}
-    exported = export_adapter(make_agent(policy_kwargs=kwargs, temperature=8.0), tmp_path / "out")
-    assert GenerationConfig.from_pretrained(exported.folder).temperature == 1.0
-    assert "logits divided by the temperature 8.0." in (exported.folder / "README.md").read_text()
 
 
 def test_a_chat_of_today_is_exported_with_the_day_of_the_training(tmp_path: Path) -> None:
@@ -365,19 +311,6 @@ def test_a_chat_model_is_exported_with_its_chat(tmp_path: Path, name: str, lora:
     torch.testing.assert_close(ours.log_softmax(-1), theirs.log_softmax(-1), rtol=0, atol=1e-5)
 
 
-def test_a_model_that_a_function_makes_is_written_whole(small_folder: Path, tmp_path: Path) -> None:
-    def make() -> tuple[Any, Any]:
-        return AutoModelForCausalLM.from_pretrained(small_folder), AutoTokenizer.from_pretrained(small_folder)
-
-    agent = make_agent(Collector, policy_kwargs={**SMALL, "model": make})
-    with pytest.raises(ExportError, match=r"Expected a base model that others can load.*Fix: pass merge=True"):
-        export_adapter(agent, tmp_path / "out")
-    exported = export_merged(agent, tmp_path / "out")
-    assert_same(
-        agent.policy.action_probabilities(TEXT, ACTIONS), plain_probabilities(loaded(exported), exported.folder), 1e-4
-    )
-
-
 # ---------------------------------------------------------------------- the live model
 
 
@@ -400,39 +333,16 @@ def test_training_goes_on_as_if_nothing_had_been_exported(tmp_path: Path) -> Non
     assert agents[0].policy.action_probabilities(TEXT, ACTIONS) != before
 
 
-def test_there_is_one_copy_at_a_time(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def models() -> int:
-        return sum(type(one) is LlamaForCausalLM for one in gc.get_objects())
-
-    gc.collect()
-    live, seen = models(), []
-    load = LlamaForCausalLM.from_pretrained
-
-    def count_and_load(*arguments: Any, **options: Any) -> Any:
-        seen.append(models() - live)
-        return load(*arguments, **options)
-
-    gc.disable()
-    try:
-        monkeypatch.setattr(LlamaForCausalLM, "from_pretrained", count_and_load)
-        export_merged(trained, tmp_path / "out")
-    finally:
-        gc.enable()
-    assert seen == [0], "the merged copy is gone when what was written is read"
-
-
 # ---------------------------------------------------------------------- refusals
 
 
-def test_badq_has_nothing_to_export(tmp_path: Path) -> None:
+def test_refuses_to_export_badq(tmp_path: Path) -> None:
     agent = BADQ("LLMPolicy", LampEnv(), seed=0, policy_kwargs=SMALL)
-    for one in (agent, agent.policy):
+    for source in (agent, agent.policy):
         with pytest.raises(
             ExportError, match=r"got one of BADQ, which trains Q-values.*Fix: export an agent of an on-policy"
         ):
-            export_policy(one, tmp_path / "out", merge=True)
-    with pytest.raises(ExportError, match="Expected an LLMPolicy or an algorithm with one; got SimpleNamespace"):
-        export_policy(SimpleNamespace(), tmp_path / "out")  # type: ignore[arg-type]
+            export_policy(source, tmp_path / "out", merge=True)
     assert not list(tmp_path.iterdir())
 
 
@@ -451,19 +361,17 @@ def test_quantised_bases_are_not_merged_into(small_folder: Path, tmp_path: Path)
 
 
 @pytest.mark.filterwarnings("ignore:.*tie_word_embeddings.*", "ignore:.*lora_bias=True.*")
-def test_what_cannot_be_merged_is_said(small_folder: Path, tmp_path: Path) -> None:
+def test_refuses_adapters_that_cannot_be_merged(small_folder: Path, tmp_path: Path) -> None:
     tied = make_agent(policy_kwargs={**SMALL, "lora": {"target_modules": ["embed_tokens"]}})
     with pytest.raises(ExportError, match=r"also uses as its head; got one on them.*Fix: export the adapter"):
         export_merged(tied, tmp_path / "out")
     agent = untrained(small_folder)
     next(iter(agent.policy.adapter_parameters())).data.fill_(float("nan"))
-    for one in (agent, untrained(small_folder, lora={"lora_bias": True})):
+    for refused in (agent, untrained(small_folder, lora={"lora_bias": True})):
         with pytest.raises(
             ExportError, match=r"Expected an adapter that can be merged.*Fix: if its weights are no lon"
         ):
-            export_merged(one, tmp_path / "out")
-    with pytest.raises(ExportError, match="Expected merge=True with check, which is about merged models"):
-        export_policy(untrained(small_folder), tmp_path / "out", check="warn")
+            export_merged(refused, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
@@ -512,27 +420,18 @@ def test_only_exports_are_overwritten(trained: POAD, small_folder: Path, tmp_pat
     assert contents(base) == kept
 
 
-def test_places_that_are_taken(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_files_and_the_present_folder(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("here")
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
-    for place, match in {
+    for target, match in {
         tmp_path / "file": "file is a file. Fix: choose another name",
-        tmp_path / "file" / "out": "Expected to write the folder.*NotADirectoryError.*Fix: make room",
-        Path(): "which is the present one or above it",
         tmp_path: "which is the present one or above it",
         Path("/sys/out"): "Expected to write the folder /sys/out; got (PermissionError|OSError)",
     }.items():
         with pytest.raises(ExportError, match=match):
-            export_adapter(trained, place)
+            export_adapter(trained, target)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["cwd", "file"]
-
-
-def test_others_may_read_it(trained: POAD, tmp_path: Path) -> None:
-    (tmp_path / "any").write_text("made under the same umask")
-    for merge in (False, True):
-        folder = export_policy(trained, tmp_path / str(merge), merge=merge).folder
-        assert {path.stat().st_mode for path in folder.iterdir()} == {(tmp_path / "any").stat().st_mode}
 
 
 def no_room(*_: object, **__: object) -> None:
@@ -541,16 +440,14 @@ def no_room(*_: object, **__: object) -> None:
 
 @pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("merge", [False, True])
-@pytest.mark.parametrize(
-    "place", ["export.write_manifest", "folder._sync", "folder._put_in_place", "export._model_card"]
-)
+@pytest.mark.parametrize("function", ["export.write_manifest", "folder._put_in_place"])
 def test_a_failed_export_leaves_everything_as_it_was(
-    place: str, merge: bool, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    function: str, merge: bool, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     export_adapter(trained, out)
     kept = contents(tmp_path)
-    monkeypatch.setattr(f"poad_sb3.export.{place}", no_room)
+    monkeypatch.setattr(f"poad_sb3.export.{function}", no_room)
     with pytest.raises(ExportError, match=r"No space left on device.*What was there is as it was"):
         export_policy(trained, out, merge=merge, overwrite=True)
     with pytest.raises(ExportError, match="No space left on device"):
@@ -578,28 +475,7 @@ def test_ctrl_c_between_the_renames_keeps_the_earlier_export(
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize("merge", [False, True])
-def test_files_that_the_system_refuses(merge: bool, trained: POAD, tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, hard))
-    try:
-        with pytest.raises(ExportError, match=r"File too large.*Fix: make room"):
-            export_policy(trained, tmp_path / "new" / "out", merge=merge)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_second_rename_that_fails(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    export_adapter(trained, tmp_path / "out")
-    kept, rename = contents(tmp_path), Path.rename
-    monkeypatch.setattr(Path, "rename", lambda self, to: no_room() if self.suffix == ".tmp" else rename(self, to))
-    with pytest.raises(ExportError, match="No space left"):
-        export_adapter(trained, tmp_path / "out", overwrite=True)
-    assert contents(tmp_path) == kept
-
-
-def test_what_was_written_is_read_back(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_writes_are_noticed(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def changed_adapter(path: Path) -> dict[str, torch.Tensor]:
         tensors = load_file(path)
         tensor = next(iter(tensors.values())).view(torch.int32).flatten()
@@ -619,16 +495,3 @@ def test_what_was_written_is_read_back(trained: POAD, tmp_path: Path, monkeypatc
         with pytest.raises(ExportError, match=message):
             export_policy(trained, tmp_path / "out", merge=merge)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.process
-def test_another_process_writes_the_same_bytes(trained: POAD, tmp_path: Path) -> None:
-    trained.save(tmp_path / "agent.zip")
-    exported = export_adapter(trained, tmp_path / "here")
-    command = [sys.executable, "-c", "from poad_sb3.cli import main; main()", "export", "agent.zip", "there"]
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert contents(tmp_path / "there") == contents(exported.folder)
-    first, *code = done.stdout.splitlines()
-    assert first == f"{tmp_path / 'there'}: 16 tensors, 0.1 MB"
-    assert "\n".join(code) == exported.code.replace(str(exported.folder), str(tmp_path / "there"))
