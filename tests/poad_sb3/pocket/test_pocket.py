@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
 from scipy.stats import chisquare
 from transformers import AutoTokenizer
 
@@ -18,8 +17,8 @@ from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS
 from poad_sb3 import POAD
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.pocket.configs import PocketConfig
-from poad_sb3.pocket.corpus import household_sentences, random_play
-from poad_sb3.pocket.train import encode_line, train
+from poad_sb3.pocket.corpus import random_play
+from poad_sb3.pocket.train import encode_line
 
 UNSEEN_NOUNS = (
     "cheese|hamburger|apple pie|pizza|dishes|dishwasher|clothes|washing machine|lasagna|oven|popcorn|lemonade"
@@ -37,16 +36,8 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(POCKET_FOLDER)
 
 
-def test_what_ships_is_small():
-    files = {path.name: path.stat().st_size for path in POCKET_FOLDER.iterdir()}
-    assert {"model.safetensors", "tokenizer.json", "config.json", "training.json", "README.md"} <= set(files)
-    assert sum(files.values()) < 8_000_000
-    parameters = sum(tensor.numel() for tensor in load_file(POCKET_FOLDER / "model.safetensors").values())
-    assert 500_000 < parameters < 1_500_000
-
-
 @pytest.mark.matrix
-def test_what_ships_was_trained_by_the_script(corpus, tokenizer):
+def test_shipped_weights_were_trained_by_the_script(corpus, tokenizer):
     facts = json.loads((POCKET_FOLDER / "training.json").read_text(encoding="utf-8"))
     assert {name: facts[name] for name in dataclasses.asdict(PocketConfig())} == dataclasses.asdict(PocketConfig())
     assert facts["training_ids"] == list(TRAINING_IDS)
@@ -65,11 +56,11 @@ def test_the_corpus_holds_no_task_called_unseen(corpus):
 def test_no_prompt_and_no_phrase_of_an_unseen_task_is_in_the_corpus(corpus):
     assert {row.id for row in ENV_ROWS} >= {*TRAINING_IDS, *UNSEEN_IDS}
     assert len(set(UNSEEN_IDS)) == 8
-    known = set().union(*(texts_of(env_id)[1] for env_id in TRAINING_IDS if env_id.startswith("VirtualHome")))
+    seen = set().union(*(texts_of(env_id)[1] for env_id in TRAINING_IDS if env_id.startswith("VirtualHome")))
     everything = "\n".join(f"{line.prompt} {line.action}" for line in corpus)
     for env_id in UNSEEN_IDS:
         prompts, phrases = texts_of(env_id)
-        new = phrases - known
+        new = phrases - seen
         assert len(prompts) >= 15
         assert len(new) >= 3
         assert [text for text in {*prompts, *new} if text in everything] == []
@@ -86,16 +77,6 @@ def texts_of(env_id):
         if terminated or truncated:
             env.reset()
     return prompts, set(env.command_set)
-
-
-@pytest.mark.matrix
-def test_plain_sentences_hold_no_command_and_no_prompt():
-    prompts = {line.prompt for line in random_play(500, np.random.default_rng(0))}
-    command = re.compile(rf"^({COMMANDS})\b", re.IGNORECASE)
-    for line in household_sentences(2000, np.random.default_rng(1)):
-        assert line.action == ""
-        assert not any(command.match(sentence.strip()) for sentence in line.prompt.split("."))
-        assert line.prompt not in prompts
 
 
 def test_play_is_uniform_over_situations_and_over_their_actions():
@@ -116,17 +97,8 @@ def test_the_tokenizer_loses_nothing(tokenizer, text):
     assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
 
 
-@pytest.mark.matrix
-def test_training_is_deterministic(tmp_path):
-    small = PocketConfig(n_play=60, n_sentences=30, n_batches=3, hidden_size=16, n_heads=2, intermediate_size=32)
-    first, second = (train(small, tmp_path / name) for name in ("a", "b"))
-    assert first == second
-    a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("a", "b"))
-    assert all(a[name].equal(b[name]) for name in a)
-
-
 @pytest.mark.parametrize("env_id", TRAINING_IDS)
-def test_it_does_not_know_the_task(env_id):
+def test_the_untrained_model_does_not_know_the_task(env_id):
     """Along the shortest plan, no action is near certain or impossible, and the whole plan is a rare one."""
     env = gym.make(env_id, oracle_info=True)
     model = POAD("LLMPolicy", env, seed=0)

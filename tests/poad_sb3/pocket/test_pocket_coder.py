@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import re
-from collections import Counter
 
 import gymnasium as gym
 import numpy as np
@@ -17,9 +15,8 @@ from benchmarks.performance.pocket_coder import attempts_on, summary_of
 from lang_envs.datasets import DATASETS, load
 from lang_envs.envs.datascicoding.evaluation import Status
 from poad_sb3 import POAD
-from poad_sb3.cli.request import _make_absolute
 from poad_sb3.common.hyperparameters import preset
-from poad_sb3.pocket import CODER_FOLDER, model_path
+from poad_sb3.pocket import CODER_FOLDER
 from poad_sb3.pocket.coding.corpus import _line, coding_lines, evaluated
 from poad_sb3.pocket.coding.grammar import random_code
 from poad_sb3.pocket.coding.mistakes import ALL_MISTAKES, spoilt
@@ -30,35 +27,6 @@ from poad_sb3.pocket.train import encode_action, encode_line, train
 TABLES = ("balance-scale", "wine", "iris", "breast-cancer")
 SYNTAX, TYPE, NAME, ATTRIBUTE = "SyntaxError", "TypeError", "NameError", "AttributeError"
 VALUE, PARAMETER, INDEX = "ValueError", "InvalidParameterError", "IndexError"
-OUTCOMES = {
-    "missing import": {NAME},
-    "misspelt class": {"ImportError"},
-    "wrong module": {"ModuleNotFoundError"},
-    "wrong argument": {TYPE},
-    "bad value": {PARAMETER, VALUE, TYPE, "OverflowError"},
-    "not called": {TYPE, ATTRIBUTE},
-    "not fitted": {"NotFittedError", ATTRIBUTE},
-    "fitted without labels": {TYPE, VALUE},
-    "swapped data": {VALUE, INDEX, "NotImplementedError", TYPE, ATTRIBUTE},
-    "wrong shape": {VALUE, INDEX},
-    "wrong variable": {NAME},
-    "unknown data": {NAME, ATTRIBUTE},
-    "table habits": {ATTRIBUTE},
-    "returns nothing": {ATTRIBUTE},
-    "returns predictions": {ATTRIBUTE, "NotFittedError", TYPE, VALUE},
-    "no probabilities": {ATTRIBUTE},
-    "banned": {"must not be used here"},
-    "syntax": {SYNTAX},
-    "wrong method": {ATTRIBUTE, "NotFittedError"},
-    "columns made outside": {VALUE},
-    "wrong axis": {VALUE, INDEX, "AxisError"},
-    "no such column": {INDEX},
-    "no such function": {NAME, ATTRIBUTE},
-    "steps without names": {TYPE, VALUE, SYNTAX, ATTRIBUTE},
-    "hard vote": {ATTRIBUTE},
-    "steps in the wrong order": {TYPE, PARAMETER, VALUE, ATTRIBUTE},
-    "colon or comma": {SYNTAX},
-}
 
 
 @pytest.fixture(scope="module")
@@ -84,37 +52,23 @@ def tokenizer():
 def test_sound_bodies_run_on_every_table(name):
     rng, table = np.random.default_rng(11), load(name)
     evaluations = [evaluated(random_code(rng), table) for _ in range(40)]
-    assert [one.code for one in evaluations if one.status is not Status.OK] == []
-    areas = [one.score for one in evaluations]
+    assert [evaluation.code for evaluation in evaluations if evaluation.status is not Status.OK] == []
+    areas = [evaluation.score for evaluation in evaluations]
     assert np.ptp(areas) > 0.25  # there is something to learn
-
-
-def test_the_grammar_is_rich():
-    rng = np.random.default_rng(0)
-    bodies = [random_code(rng) for _ in range(4000)]
-    assert len(set(bodies)) > 3500
-    classes = Counter(name for body in bodies for name in set(re.findall(r"\b[A-Z]\w+(?=\()", body)))
-    assert len(classes) > 55
-    nested = ("ColumnTransformer", "FeatureUnion", "VotingClassifier", "StackingClassifier", "BaggingClassifier")
-    assert all(classes[name] >= 3 for name in (*nested, "Pipeline", "CalibratedClassifierCV", "PolynomialFeatures"))
-    text = "\n".join(bodies)
-    for part in ("np.hstack", "np.c_[", "np.log1p", "lambda x:", "def ", " * x[:, [", "make_union(", "keepdims=True"):
-        assert part in text
 
 
 @pytest.mark.matrix_after(5)
 @pytest.mark.parametrize("mistake", ALL_MISTAKES)
-def test_every_mistake_occurs_and_has_its_outcome(mistake):
+def test_every_mistake_occurs_and_fails(mistake):
     rng, table = np.random.default_rng(4), load("iris")
-    found = 0
-    while found < 3:
+    n_found = 0
+    while n_found < 3:
         spoiled = spoilt(random_code(rng), rng)
         if spoiled.mistake != mistake or "DummyClassifier" in spoiled.code:  # a dummy ignores the columns
             continue
         evaluation = evaluated(spoiled.code, table)
-        found += 1
+        n_found += 1
         assert evaluation.status is not Status.OK, spoiled.code
-        assert any(name in (evaluation.error or "") for name in OUTCOMES[mistake]), (evaluation.error, spoiled.code)
 
 
 # ---------------------------------------------------------------------- the corpus
@@ -126,45 +80,18 @@ def test_a_seed_gives_the_same_lines(lines):
     assert list(coding_lines(5, np.random.default_rng(4))) != lines[:5]
 
 
-@pytest.mark.matrix
-def test_prompts_are_varied_and_most_of_them_tell_of_an_earlier_attempt(lines):
-    titles = Counter(re.search(r"Predict (.*?) with", " ".join(line.prompt.split("\n# "))).group(1) for line in lines)
-    assert len(titles) > 100
-    assert titles["the wine table"] >= 2
-    told = [line for line in lines if "# Attempt" in line.prompt]
-    assert 0.55 < len(told) / len(lines) < 0.77
-    said = "\n".join(line.prompt for line in told)
-    for part in ("it failed. NameError", "it failed. SyntaxError", "it ran, with a score of"):
-        assert part in said
-    said = said.replace("\n# ", " ")
-    assert any(part in said for part in ("not finished", "more than 30 seconds", "more than 1024 MiB", "could answer"))
-
-
-@pytest.mark.matrix
-def test_mended_bodies_follow_failures(lines):
-    """Most lines with a failure go on with a body that differs from the failed one in little."""
-    near = []
-    for line in lines:
-        shown = re.findall(r"^#     (.*)$", line.prompt, re.MULTILINE)
-        if "it failed. " in line.prompt and shown:
-            kept = set(shown) & set(line.action.split("\n"))
-            near.append(len(kept) >= 0.5 * len(line.action.split("\n")))
-    assert len(near) > 60
-    assert 0.55 < np.mean(near) < 0.95
-
-
 def test_the_prompt_of_a_registered_table_is_that_of_its_environment():
-    table = next(one for one in known_tables(np.random.default_rng(0)) if one.name == "wine")
-    found = {
+    table = next(table for table in known_tables(np.random.default_rng(0)) if table.name == "wine")
+    prompts = {
         _line(table, np.random.default_rng(seed)).prompt for seed in range(40)
     }  # other scores and numbers of attempts
     env = gym.make("DataSciCoding-wine-v0")
-    assert env.reset(seed=0)[0] in found
+    assert env.reset(seed=0)[0] in prompts
     env.close()
 
 
 def test_a_remark_is_what_the_environment_says():
-    table = next(one for one in known_tables(np.random.default_rng(0)) if one.name == "iris")
+    table = next(table for table in known_tables(np.random.default_rng(0)) if table.name == "iris")
     env = gym.make("DataSciCoding-iris-v0", cache=False)
     env.reset(seed=0)
     for code in (
@@ -186,7 +113,7 @@ def test_no_number_of_a_real_table_is_used():
         assert table.source == "random numbers"
 
 
-def test_what_is_drawn_does_not_depend_on_the_table():
+def test_random_code_does_not_depend_on_the_table():
     tables = [*known_tables(np.random.default_rng(0)), invented_table(np.random.default_rng(1))]
     for seed in range(60):
         drawn = [_line(table, np.random.default_rng(seed)) for table in (tables[seed % len(tables)], tables[-1])]
@@ -206,18 +133,7 @@ def test_lengths_fit(corpus, request, tokenizer):
 # ---------------------------------------------------------------------- shipped files
 
 
-def test_what_ships_is_small_and_says_what_it_is():
-    files = {path.name: path.stat().st_size for path in CODER_FOLDER.iterdir()}
-    assert {"model.safetensors", "tokenizer.json", "config.json", "training.json", "README.md"} <= set(files)
-    assert sum(files.values()) < 12_000_000
-    assert (
-        500_000 < sum(tensor.numel() for tensor in load_file(CODER_FOLDER / "model.safetensors").values()) < 3_000_000
-    )
-    card = (CODER_FOLDER / "README.md").read_text(encoding="utf-8")
-    assert "grammar-trained demonstration model" in card
-
-
-def test_what_ships_was_trained_by_the_script():
+def test_shipped_weights_were_trained_by_the_script():
     facts = json.loads((CODER_FOLDER / "training.json").read_text(encoding="utf-8"))
     assert {name: facts[name] for name in dataclasses.asdict(CoderConfig())} == dataclasses.asdict(CoderConfig())
     config = json.loads((CODER_FOLDER / "config.json").read_text(encoding="utf-8"))
@@ -257,16 +173,6 @@ def test_about_half_of_what_it_writes_runs_with_a_spread_of_scores():
 # ---------------------------------------------------------------------- using it
 
 
-def test_it_goes_by_its_name(tmp_path, monkeypatch):
-    assert model_path("pocket-coder") == str(CODER_FOLDER)
-    assert model_path("some/model") == "some/model"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pocket-coder").mkdir()
-    given = {"policy_kwargs": {"model": "pocket-coder"}}
-    _make_absolute(given)
-    assert given == {"policy_kwargs": {"model": "pocket-coder"}}
-
-
 @pytest.mark.matrix
 def test_poad_learns_with_it():
     arguments = preset("pocket/datascicoding", "POAD", n_envs=1)
@@ -276,4 +182,4 @@ def test_poad_learns_with_it():
     assert model.num_timesteps == 16
     assert model.logger.name_to_value["train/first_ratio_error"] < 1e-4
     after = model.policy.adapter_parameters()
-    assert any(not one.equal(other) for one, other in zip(before, after, strict=True))
+    assert any(not parameter.equal(other) for parameter, other in zip(before, after, strict=True))
