@@ -16,9 +16,8 @@ from third_party import PaidDoors
 from toy import LampEnv
 
 from lang_envs.errors import RewardError
-from poad_sb3.distributed.env_host import EnvHost
 from poad_sb3.vec_env.make_envs import make_envs
-from poad_sb3.vec_env.rewards import NumberReward, with_number_rewards
+from poad_sb3.vec_env.rewards import with_number_rewards
 from poad_sb3.vec_env.text_observations import wrap_language_env
 from poad_sb3.vec_env.threads import ThreadVecEnv
 
@@ -79,14 +78,6 @@ def test_rejects_a_reward_of_no_number(vector: str, pay: Any) -> None:
         RewardError, match=r"^Expected a number as reward of .*PaidDoors.*; got .*\. Fix: return a float"
     ):
         step(vector, pay)
-
-
-def test_environments_of_an_actor_are_guarded() -> None:
-    import cloudpickle
-
-    host = EnvHost()
-    host.make((), cloudpickle.dumps(partial(PaidDoors, pay=1.0)), 2)
-    assert all(isinstance(vector.envs[0].env, NumberReward) for vector in host._envs)
 
 
 def test_an_environment_is_wrapped_once_and_one_of_this_package_never() -> None:

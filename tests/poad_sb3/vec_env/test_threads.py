@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import threading
@@ -130,35 +129,6 @@ def test_an_interrupt_does_not_wait_for_a_step() -> None:
     env.close()
 
 
-@pytest.mark.parametrize("closes", [True, False])
-def test_an_environment_has_one_thread_for_its_life(closes: bool) -> None:
-    names: list[set[threading.Thread]] = [set(), set()]
-
-    class Tells(LampEnv):
-        def __init__(self, place: int) -> None:
-            super().__init__()
-            self.place = place
-
-        def _move(self, reward: float) -> Outcome:
-            names[self.place].add(threading.current_thread())
-            return super()._move(reward)
-
-    env = ThreadVecEnv([partial(Tells, place) for place in range(2)])
-    waits = np.stack([env.action_space.encode("wait")] * 2)  # type: ignore[attr-defined]
-    env.reset()
-    for _ in range(5):
-        env.step(waits)
-    (first,), (second,) = names
-    assert len({first, second, threading.current_thread()}) == 3
-    if closes:
-        env.close()
-    del env
-    gc.collect()
-    for thread in (first, second):
-        thread.join(10)
-        assert not thread.is_alive()
-
-
 @pytest.mark.parametrize(
     ("env_id", "n_envs", "kind"), [(CODING, 3, ThreadVecEnv), (CODING, 1, DummyVecEnv), (KEY, 3, DummyVecEnv)]
 )
@@ -214,22 +184,3 @@ def test_a_training_on_code_is_the_same_in_threads(tmp_path: Path) -> None:
             assert torch.equal(mine, other)
     for model in (straight, threads, resumed):
         model.env.close()
-
-
-class Pause(LampEnv):
-    def _move(self, reward: float) -> Outcome:
-        time.sleep(0.01)
-        return super()._move(reward)
-
-
-def test_the_seconds_are_parts_of_the_time() -> None:
-    model = agent(DummyVecEnv([Pause] * ENVS))
-    started = time.perf_counter()
-    model.learn(ROLLOUT)
-    passed = time.perf_counter() - started
-    logged = model.logger.name_to_value
-    seconds = {name.removeprefix("time/seconds_"): logged[name] for name in logged if name.startswith("time/seconds_")}
-    assert set(seconds) == {"acting", "values", "update", "env", "overhead"}
-    assert all(value > 0 for value in seconds.values())
-    assert seconds["env"] >= 0.01 * ROLLOUT
-    assert sum(seconds.values()) <= passed
