@@ -14,6 +14,7 @@ import hypothesis
 import numpy as np
 import torch
 from scipy import stats
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import DummyVecEnv
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -142,6 +143,19 @@ def first_gradient(model: POAD, bound: int, batch_size: int) -> dict[str, torch.
     settings = PPOSettings(n_epochs=1, n_critic_epochs=1, batch_size=batch_size, max_grad_norm=1e9, target_kl=None)
     update(policy, model.rollout_buffer, settings, np.random.default_rng(0))
     return caught
+
+
+class SaveAt(BaseCallback):
+    """Saves the model at a step, also in the middle of a rollout."""
+
+    def __init__(self, step: int, path: Path) -> None:
+        super().__init__()
+        self.step, self.path = step, path
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self.step:
+            self.model.save(self.path)
+        return True
 
 
 def randomise(module: torch.nn.Module, seed: int = 0, scale: float = 0.1) -> None:

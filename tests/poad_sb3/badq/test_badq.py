@@ -12,18 +12,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from toy import LampEnv, properties, randomise
+from toy import LampEnv, SaveAt, properties, randomise
 
 from benchmarks.exact import (
     greedy_actions,
     random_token_mdp,
     solve_soft_tokens,
     solve_tokens,
-    token_reference,
     uniform_over_actions,
 )
 from lang_envs import TextSpace, TokenSequence
@@ -32,7 +30,7 @@ from poad_sb3 import POAD, CheckpointError, ObservationError, UnsupportedEnvErro
 from poad_sb3.badq import BADQ
 from poad_sb3.badq.policy import KnownQuestion
 from poad_sb3.badq.replay import Transition, TransitionBuffer
-from poad_sb3.badq.targets import HardBackup, SoftBackup, token_targets
+from poad_sb3.badq.targets import HardBackup, SoftBackup
 from poad_sb3.badq.tree import build_tree, question_tree
 from poad_sb3.badq.update import gather, update_head
 from poad_sb3.distributions.action_trie import build_trie
@@ -152,69 +150,11 @@ class Tabular:
                 nodes[edge] = self.number[tokens[: j + 1]]
         return [nodes[edge] for edge in range(len(nodes))]
 
-    def fixed_point(self, backup, references, n_sweeps=400):
-        """Q of every edge, by sweeps of the targets under test with the expectation over next states."""
-        mdp = self.mdp
-        q = [None if tree is None else torch.zeros(len(tree.following), dtype=torch.float64) for tree in self.trees]
-        for _ in range(n_sweeps):
-            values = [
-                None
-                if tree is None
-                else backup.values(q[s], q[s], references[s], torch.tensor(tree.node_of), len(tree.children))
-                for s, tree in enumerate(self.trees)
-            ]
-            roots = np.array([0.0 if v is None else float(v[0]) for v in values])
-            for s, tree in enumerate(self.trees):
-                if tree is None:
-                    continue
-                updated = q[s].clone()
-                for action, path in zip(self.admissible[s], tree.paths, strict=True):
-                    for edge in path[:-1]:
-                        ones = torch.ones(1, dtype=torch.float64)
-                        updated[edge] = token_targets(0 * ones, ones, values[s][tree.following[edge]] * ones)
-                    updated[path[-1]] = mdp.rewards[s, action] + mdp.gamma * mdp.transitions[s, action] @ roots
-                q[s] = updated
-        return q, roots
-
 
 def in_groups(tree, weights):
     """Log of weights, normalised among the edges of each node."""
     log = torch.as_tensor(np.log(weights))
     return torch.cat([torch.log_softmax(log[list(tree.edges_of(n))], 0) for n in range(len(tree.children))])
-
-
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("seed", range(101, 107))
-def test_bad_targets_have_the_tabular_optimum_as_fixed_point(seed):
-    mdp = random_token_mdp(np.random.default_rng(seed), gamma=0.9)
-    table, solution = Tabular(mdp), solve_tokens(mdp, gamma_token=1.0)
-    references = [None if t is None else torch.zeros(len(t.following), dtype=torch.float64) for t in table.trees]
-    q, roots = table.fixed_point(HardBackup(double=True), references)
-    assert roots == pytest.approx(solution.values[:, 0], abs=1e-6)
-    for state in np.flatnonzero(~mdp.terminal):
-        assert q[state].numpy() == pytest.approx(solution.q[state, table.nodes(state)], abs=1e-6)
-
-
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("uniform", [True, False], ids=["uniform-actions", "base"])
-@pytest.mark.parametrize("seed", range(101, 105))
-def test_sbad_targets_have_the_tabular_soft_optimum_as_fixed_point(seed, uniform):
-    rng = np.random.default_rng(seed)
-    mdp = random_token_mdp(rng, gamma=0.9)
-    table = Tabular(mdp)
-    weights = (
-        uniform_over_actions(mdp) if uniform else token_reference(mdp, rng.dirichlet(np.ones(len(mdp.actions)), 4))
-    )
-    weights[:, 0] = 1.0  # pi_ref is a distribution
-    solution = solve_soft_tokens(mdp, weights, BETA)
-    references = [
-        None if tree is None else in_groups(tree, tree.below if uniform else weights[s, table.nodes(s)])
-        for s, tree in enumerate(table.trees)
-    ]
-    q, roots = table.fixed_point(SoftBackup(BETA), references)
-    assert roots == pytest.approx(solution.values[:, 0], abs=1e-6)
-    for state in np.flatnonzero(~mdp.terminal):
-        assert q[state].numpy() == pytest.approx(solution.q[state, table.nodes(state)], abs=1e-6)
 
 
 class TableHeads(torch.nn.Module):
@@ -506,17 +446,6 @@ def fingerprint(model):
     counters = (model.num_timesteps, model._n_updates, model._episode_num, model._steps_since_update)
     items = [model.replay_buffer._at(age) for age in range(len(model.replay_buffer))]
     return tensors, envs, [repr(rng.bit_generator.state) for rng in rngs], counters, items
-
-
-class SaveAt(BaseCallback):
-    def __init__(self, step, path):
-        super().__init__()
-        self.step, self.path = step, path
-
-    def _on_step(self):
-        if self.num_timesteps == self.step:
-            self.model.save(self.path)
-        return True
 
 
 @pytest.mark.matrix_after(1)

@@ -1,36 +1,29 @@
 from __future__ import annotations
 
-import statistics
 from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
-from toy import COLOURS, Collector, make_agent, randomise
+from toy import (
+    COLOURS,
+    ONE_STEP,
+    Collector,
+    assert_same_gradient,
+    make_agent,
+    moved,
+    randomise,
+    run_update,
+    weights_of,
+)
 
 from poad_sb3 import POAD, LLMPolicy
 from poad_sb3.common.buffers import TokenRolloutBuffer
-from poad_sb3.common.ppo_update import update
 from poad_sb3.common.type_aliases import TokenValues
 from poad_sb3.credit.estimators import GAE
-from poad_sb3.distributions.base import SampledAction, TokenPath, decision_row
+from poad_sb3.distributions.base import SampledAction, TokenPath
 from poad_sb3.settings import PPOSettings
-
-ALL = 10**6
-ONE_STEP = PPOSettings(
-    n_epochs=1,
-    n_critic_epochs=1,
-    batch_size=ALL,
-    clip_range=0.2,
-    clip_range_vf=0.2,
-    ent_coef=0.05,
-    vf_coef=0.5,
-    max_grad_norm=1e9,  # gradients stay as they are, to be compared
-    target_kl=None,
-    normalize_advantage=True,
-    min_advantage_std=1e-6,
-)
 
 
 def rollout(**kwargs: Any) -> POAD:
@@ -41,55 +34,11 @@ def rollout(**kwargs: Any) -> POAD:
     return agent
 
 
-def run(agent: POAD, settings: PPOSettings = ONE_STEP) -> dict[str, float]:
-    return update(agent.policy, agent.rollout_buffer, settings, np.random.default_rng(0))
-
-
-def weights(policy: LLMPolicy) -> dict[str, torch.Tensor]:
-    """Everything, the frozen base model included."""
-    return {name: parameter.detach().clone() for name, parameter in policy.named_parameters()}
-
-
-def changed(policy: LLMPolicy, before: dict[str, torch.Tensor]) -> set[str]:
-    return {name for name, parameter in policy.named_parameters() if not torch.equal(parameter, before[name])}
-
-
 def gradient(parameters: Any) -> torch.Tensor:
     return torch.cat([parameter.grad.flatten() for parameter in parameters])
 
 
-def assert_same_gradient(ours: torch.Tensor, expected: torch.Tensor) -> None:
-    """To float32's accuracy, summed in another order."""
-    assert expected.abs().max() > 1e-3
-    assert (ours - expected).abs().max() < 1e-5
-    assert (ours - expected).norm() / expected.norm() < 1e-4
-
-
 # ------------------------------------------------------------------ the gradient, the slow way
-
-
-def naive_policy_loss(policy: LLMPolicy, state: dict[str, Any], settings: PPOSettings) -> torch.Tensor:
-    """Every sample by itself through the whole network, every token of it in a loop, without sharing or packing."""
-    logged, advantages = [], []
-    for path, start in zip(state["paths"], state["offsets"], strict=False):
-        ids = torch.tensor([[*path.prompt, *path.action]])
-        logits = policy.lm.network(input_ids=ids).logits[0]
-        for position, children, choice in path.decisions:
-            assert children[choice] == path.action[position]
-            log_probs = torch.log_softmax(logits[len(path.prompt) - 1 + position][list(children)], 0)
-            logged.append((log_probs, choice, float(state["old_log_prob"][start + position])))
-            advantages.append(float(state["advantages"][start + position]))
-    mean, deviation = statistics.mean(advantages), statistics.stdev(advantages)
-    total = torch.zeros(())
-    for (log_probs, choice, old), advantage in zip(logged, advantages, strict=True):
-        normal = (advantage - mean) / deviation
-        ratio = torch.exp(log_probs[choice] - old)
-        surrogate = torch.min(
-            ratio * normal, torch.clamp(ratio, 1 - settings.clip_range, 1 + settings.clip_range) * normal
-        )
-        entropy = -(log_probs.exp() * log_probs).sum()
-        total = total - surrogate - settings.ent_coef * entropy
-    return total / len(advantages)
 
 
 def naive_value_loss(policy: LLMPolicy, state: dict[str, Any], settings: PPOSettings) -> torch.Tensor:
@@ -126,33 +75,12 @@ def stale() -> POAD:
     return agent
 
 
-@pytest.mark.parametrize("zeros", [False, True])
-def test_the_policy_gradient_is_that_of_each_sample_by_itself(stale: POAD, zeros: bool) -> None:
-    """With rows shared between samples and a flat softmax; an advantage of exactly 0 counts in mean and deviation."""
-    policy, buffer = stale.policy, stale.rollout_buffer
-    kept, state = buffer.get_state(), buffer.get_state()
-    if zeros:
-        state["advantages"] = np.where(np.arange(len(state["advantages"])) % 3, state["advantages"], np.float32(0))
-    rows = [decision_row(path) for path in state["paths"]]
-    assert len(set(rows)) < len(rows), "some samples share a row"
-    loss = naive_policy_loss(policy, state, ONE_STEP)
-    expected = torch.autograd.grad(loss, policy.adapter_parameters())
-    buffer.set_state(state)
-    logged = run(stale)
-    buffer.set_state(kept)
-    assert_same_gradient(gradient(policy.adapter_parameters()), torch.cat([part.flatten() for part in expected]))
-    assert logged["policy_gradient_loss"] - ONE_STEP.ent_coef * logged["entropy"] == pytest.approx(
-        loss.item(), rel=1e-4
-    )
-    assert 0 < logged["clip_fraction"] < 1
-
-
 def test_the_critic_is_trained_on_every_token(stale: POAD) -> None:
     policy, state = stale.policy, stale.rollout_buffer.get_state()
     assert not state["is_decision"].all()
     loss = naive_value_loss(policy, state, ONE_STEP)
     expected = torch.autograd.grad(loss, list(policy.critic.parameters()))
-    logged = run(stale)
+    logged = run_update(stale)
     assert logged["value_loss"] * ONE_STEP.vf_coef == pytest.approx(loss.item(), rel=1e-5)
     assert_same_gradient(gradient(policy.critic.parameters()), torch.cat([part.flatten() for part in expected]))
 
@@ -163,14 +91,14 @@ def test_the_critic_is_trained_on_every_token(stale: POAD) -> None:
 def test_both_adapter_matrices_and_the_critic_move_and_nothing_frozen() -> None:
     """B is 0 at first, so A has a gradient from the second update on."""
     agent = make_agent(Collector)
-    before = weights(agent.policy)
+    before = weights_of(agent.policy)
     for _ in range(2):
         agent.learn(16, reset_num_timesteps=False)
-        run(agent)
+        run_update(agent)
     trainable = {name for name, parameter in agent.policy.named_parameters() if parameter.requires_grad}
     assert {name for name in trainable if "lora_A" in name}
     assert {name for name in trainable if "lora_B" in name}
-    assert changed(agent.policy, before) == trainable
+    assert moved(agent.policy, before) == trainable
 
 
 # ------------------------------------------------------------------ the KL bound
@@ -183,7 +111,7 @@ def steps_taken(optimizer: torch.optim.Optimizer) -> set[int]:
 @pytest.mark.parametrize(("target_kl", "steps"), [(1e-7, 1), (None, 3)])
 def test_the_kl_bound_ends_the_epochs_of_the_policy_and_not_of_the_critic(target_kl: float | None, steps: int) -> None:
     agent = rollout()
-    logged = run(agent, replace(ONE_STEP, n_epochs=3, n_critic_epochs=2, target_kl=target_kl))
+    logged = run_update(agent, replace(ONE_STEP, n_epochs=3, n_critic_epochs=2, target_kl=target_kl))
     assert steps_taken(agent.policy.optimizer) == {steps}
     assert steps_taken(agent.policy.critic_optimizer) == {2}
     assert logged["early_stop"] == (target_kl is not None)
@@ -195,7 +123,7 @@ def test_one_minibatch_beyond_the_bound_ends_all_later_ones_too() -> None:
     state["old_log_prob"][state["offsets"][7] : state["offsets"][8]] -= 20.0
     agent.rollout_buffer.set_state(state)
     agent.policy.optimizer.param_groups[0]["lr"] = 0.0  # the others stay at a divergence of 0
-    logged = run(agent, replace(ONE_STEP, n_epochs=2, batch_size=1, target_kl=0.02))
+    logged = run_update(agent, replace(ONE_STEP, n_epochs=2, batch_size=1, target_kl=0.02))
     assert logged["early_stop"] == 1
     assert max(steps_taken(agent.policy.optimizer), default=0) < len(state["paths"])
 
@@ -205,10 +133,10 @@ def test_one_minibatch_beyond_the_bound_ends_all_later_ones_too() -> None:
 
 def test_without_decisions_only_the_critic_learns() -> None:
     agent = rollout(env={"forced": COLOURS})
-    before = weights(agent.policy)
-    logged = run(agent, replace(ONE_STEP, n_epochs=2, batch_size=4, target_kl=0.02))
+    before = weights_of(agent.policy)
+    logged = run_update(agent, replace(ONE_STEP, n_epochs=2, batch_size=4, target_kl=0.02))
     assert steps_taken(agent.policy.optimizer) == set()
-    assert changed(agent.policy, before) == {name for name in before if name.startswith("critic.")}
+    assert moved(agent.policy, before) == {name for name in before if name.startswith("critic.")}
     assert np.isfinite(list(logged.values())).all()
     assert logged["early_stop"] == 0
 
@@ -218,11 +146,11 @@ def test_single_actions_as_minibatches() -> None:
     agent = rollout(env={"forced": ["green"]})
     counts = {len(path.decisions) for path in agent.rollout_buffer.get_state()["paths"]}
     assert {0, 1} <= counts
-    before = weights(agent.policy)
-    logged = run(agent, replace(ONE_STEP, batch_size=1))
+    before = weights_of(agent.policy)
+    logged = run_update(agent, replace(ONE_STEP, batch_size=1))
     assert np.isfinite(list(logged.values())).all()
-    assert all(torch.isfinite(tensor).all() for tensor in weights(agent.policy).values())
-    assert any("lora_B" in name for name in changed(agent.policy, before))
+    assert all(torch.isfinite(tensor).all() for tensor in weights_of(agent.policy).values())
+    assert any("lora_B" in name for name in moved(agent.policy, before))
 
 
 def test_advantages_that_are_all_zero_are_no_error() -> None:
@@ -230,10 +158,10 @@ def test_advantages_that_are_all_zero_are_no_error() -> None:
     state = agent.rollout_buffer.get_state()
     state["advantages"][:] = 0.0
     agent.rollout_buffer.set_state(state)
-    before = weights(agent.policy)
-    logged = run(agent, replace(ONE_STEP, ent_coef=0.0))
+    before = weights_of(agent.policy)
+    logged = run_update(agent, replace(ONE_STEP, ent_coef=0.0))
     assert logged["policy_gradient_loss"] == logged["policy_grad_norm"] == 0
-    assert not {name for name in changed(agent.policy, before) if "lora" in name}
+    assert not {name for name in moved(agent.policy, before) if "lora" in name}
 
 
 # ------------------------------------------------------------------ the buffer

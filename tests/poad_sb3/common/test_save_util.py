@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
-from toy import LampEnv
+from toy import LampEnv, SaveAt
 
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
@@ -40,18 +40,6 @@ def assert_same(first, second):
     for value, other in zip(fingerprint(first), fingerprint(second), strict=True):
         assert value == other
     assert [episode["r"] for episode in first.ep_info_buffer] == [episode["r"] for episode in second.ep_info_buffer]
-
-
-class SaveAt(BaseCallback):
-    def __init__(self, step, path):
-        super().__init__()
-        self.step, self.path = step, path
-
-    def _on_step(self):
-        if self.num_timesteps == self.step:
-            self.model.save(self.path)
-            assert not self.path.exists(), "a save in mid-rollout waits for the rollout boundary"
-        return True
 
 
 @pytest.mark.matrix

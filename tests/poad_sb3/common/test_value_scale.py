@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
-from toy import ONE_STEP, LampEnv, collect, everything, hold_still, make_method, randomise, run_update
+from toy import ONE_STEP, LampEnv, SaveAt, collect, everything, hold_still, make_method, randomise, run_update
 
 from poad_sb3.language_model.critic import ReturnScale, TokenCritic
 
@@ -59,28 +58,6 @@ def test_returns_without_spread_do_no_harm() -> None:
     assert torch.isfinite(critic(torch.ones(4, 12))).all()
 
 
-def test_an_update_renews_by_its_own_returns_and_changes_no_value() -> None:
-    """Over several rollouts the statistics are those of every token's return."""
-    agent, _ = collect("POAD", normalize_value=True, env={"truncates": True})
-    hold_still(agent)
-    seen = np.empty(0)
-    for _ in range(3):
-        features = agent.rollout_buffer._flat.features
-        before = agent.policy.critic(features).detach()
-        seen = np.append(seen, agent.rollout_buffer.get_state()["returns"])
-        run_update(agent)
-        scale = agent.policy.critic.scale
-        if len(seen) > len(agent.rollout_buffer.get_state()["returns"]):  # not at the first renewal
-            torch.testing.assert_close(agent.policy.critic(features).detach(), before, rtol=0, atol=1e-5)
-        assert float(scale.count) == len(seen)
-        assert float(scale.mean) == pytest.approx(seen.mean(), rel=1e-4, abs=1e-6)
-        assert float(scale.deviation) == pytest.approx(seen.std(), rel=1e-4)
-        agent.train = lambda: None  # type: ignore[method-assign]
-        agent.learn(16, reset_num_timesteps=False)
-        del agent.train
-    assert abs(float(scale.deviation) - 1) > 0.1
-
-
 @pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, free"])
 def test_the_value_loss_is_in_units_of_the_returns(name: str) -> None:
     """Error and clip range are divided by their deviation; the critic's gradient is that of this loss."""
@@ -105,19 +82,6 @@ def test_the_value_loss_is_in_units_of_the_returns(name: str) -> None:
     expected = torch.cat([part.flatten() for part in parts])
     assert logged["value_loss"] == pytest.approx(loss.item(), rel=1e-4)
     assert (ours - expected).norm() < 1e-4 * expected.norm()
-
-
-class SaveAt(BaseCallback):
-    """Saves in the middle of a rollout."""
-
-    def __init__(self, step: int, path: Path) -> None:
-        super().__init__()
-        self.step, self.path = step, path
-
-    def _on_step(self) -> bool:
-        if self.num_timesteps == self.step:
-            self.model.save(self.path)
-        return True
 
 
 @pytest.mark.matrix_after(1)

@@ -334,6 +334,7 @@ def brute_force_loss(agent: LLMOnPolicyAlgorithm, asked: list[Question]) -> torc
 
 
 GRADIENTS = {
+    "POAD": 0.05,
     "TWOSOME": 0.05,
     "TWOSOME, token": 0.05,
     "TWOSOME, trie": 0.04,
@@ -345,7 +346,7 @@ GRADIENTS = {
 """How far the weights have moved since the rollout, so that some ratios are clipped and some are not."""
 
 
-@pytest.mark.matrix_after(2)
+@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_the_policy_gradient_is_that_of_brute_force(name: str) -> None:
     """TWOSOME: one ratio of mu for each action and the entropy of mu itself. The others: of tokens.

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
 from toy import (
     METHODS,
     ONE_STEP,
     LampEnv,
+    SaveAt,
     TableEnv,
     adapter_gradient,
     assert_same_gradient,
@@ -59,20 +59,6 @@ def test_no_critic_is_made_or_saved(tmp_path: Path, name: str) -> None:
     actions, values, log_probs = loaded.policy(observation)
     assert (len(actions), values.tolist()) == (1, [0.0])
     assert torch.isfinite(log_probs).all()
-
-
-class SaveAt(BaseCallback):
-    """Saves in the middle of a rollout."""
-
-    def __init__(self, step: int, path: Path) -> None:
-        super().__init__()
-        self.step, self.path = step, path
-
-    def _on_step(self) -> bool:
-        if self.num_timesteps == self.step:
-            self.model.save(self.path)
-            assert not self.path.exists()
-        return True
 
 
 @pytest.mark.matrix_after(2)
