@@ -95,8 +95,8 @@ class ModelSize(NamedTuple):
         with torch.device("meta"):
             base = AutoModelForCausalLM.from_config(config, dtype=dtype)
             parameters, head = base.num_parameters(), base.get_output_embeddings()
-            linear = [one for one in base.modules() if isinstance(one, (nn.Linear, Conv1D)) and one is not head]
-            quantizable = sum(one.weight.numel() for one in linear)
+            linear = [layer for layer in base.modules() if isinstance(layer, (nn.Linear, Conv1D)) and layer is not head]
+            quantizable = sum(layer.weight.numel() for layer in linear)
             network = adapt(base, settings.lora).eval()
             try:
                 saved = _saved_for_a_token(base)
@@ -105,7 +105,7 @@ class ModelSize(NamedTuple):
                     f"Expected an architecture whose forward pass goes without numbers; {config.model_type!r} raises "
                     f"{type(error).__name__}. Fix: start a short training and look at what it takes."
                 ) from error
-        frozen = sum(one.nbytes for one in network.parameters() if not one.requires_grad)
+        frozen = sum(parameter.nbytes for parameter in network.parameters() if not parameter.requires_grad)
         if settings.lora is None and settings.critic_trunk == "frozen":
             frozen = parameters * dtype.itemsize  # a copy of the model for the critic
         elif settings.quantization is not None:
@@ -115,12 +115,12 @@ class ModelSize(NamedTuple):
         heads = getattr(text, "num_attention_heads", 0)
         head_dim = getattr(text, "head_dim", None) or text.hidden_size // max(1, heads)
         kv_heads = getattr(text, "num_key_value_heads", None) or heads
-        adapted = [one.get_base_layer() for one in network.modules() if getattr(one, "lora_A", None)]
+        adapted = [layer.get_base_layer() for layer in network.modules() if getattr(layer, "lora_A", None)]
         return cls(
             parameters=parameters,
             frozen=frozen,
-            trained=sum(one.numel() for one in network.parameters() if one.requires_grad),
-            adapted=sum(one.weight.numel() for one in adapted),
+            trained=sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad),
+            adapted=sum(layer.weight.numel() for layer in adapted),
             vocabulary=text.vocab_size,
             hidden=text.hidden_size,
             layers=text.num_hidden_layers,
@@ -240,7 +240,7 @@ def estimate_training(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Memo
             "max_episode_steps. Fix: a limit in its registration, or gym.make(id, max_episode_steps=...)."
         )
     # Counted, since the weights may be quantised by any library.
-    frozen = sum(one.nbytes for one in (*lm.parameters(), *lm.buffers()) if not one.requires_grad)
+    frozen = sum(tensor.nbytes for tensor in (*lm.parameters(), *lm.buffers()) if not tensor.requires_grad)
     size = ModelSize.of(lm.base.config, settings)._replace(frozen=frozen)
     rows = [_longest_row(algorithm, question) for question in parse_observation(observation)[0]]
     row_tokens, scored, children, action = map(max, zip(*rows, strict=True))
@@ -370,7 +370,7 @@ AttentionInterface.register(_ATTENTION, _attention)
 
 def _saved_for_a_token(base: Any) -> int:
     """Return the bytes that autograd saves in a forward pass of one token, besides the weights."""
-    weights = {one.untyped_storage()._cdata for one in (*base.parameters(), *base.buffers())}
+    weights = {tensor.untyped_storage()._cdata for tensor in (*base.parameters(), *base.buffers())}
     saved: dict[int, Tensor] = {}  # tensors, so that no two storages have one address
 
     def pack(tensor: Tensor) -> Tensor:
@@ -379,4 +379,4 @@ def _saved_for_a_token(base: Any) -> int:
 
     with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         base.get_decoder()(input_ids=torch.zeros(1, 1, dtype=torch.long), use_cache=False)
-    return sum(one.untyped_storage().nbytes() for key, one in saved.items() if key not in weights)
+    return sum(tensor.untyped_storage().nbytes() for key, tensor in saved.items() if key not in weights)

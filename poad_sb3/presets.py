@@ -175,7 +175,7 @@ def _pocket(task: str) -> Preset:
         **dict.fromkeys(("TWOSOME", "GLAM"), _POCKET_NUMBERS),
         "TurnPPO": {**_POCKET_NUMBERS, "gamma": 0.99, "gae_lambda": 0.9},
         "BiLevelPPO": {**_POCKET_NUMBERS, "gae_lambda_token": 0.95},
-        **{name: {**_WITHOUT_CRITIC, **own} for name, own in _COMPARED.items()},
+        **{name: {**_WITHOUT_CRITIC, **arguments} for name, arguments in _COMPARED.items()},
     }
     note = "Tuned for POAD with the embedded pocket model; a larger model wants a smaller learning_rate (try 1e-4)."
     return Preset(
@@ -244,7 +244,7 @@ def _source(task: str) -> Preset:
     note = (
         "Learning rates are ours: those of the sources belong to full fine-tuning of models of billions of parameters."
     )
-    methods = {name: {**common, **own, **acting, MERGED: {}} for name, own in _SOURCES.items()}
+    methods = {name: {**common, **arguments, **acting, MERGED: {}} for name, arguments in _SOURCES.items()}
     return Preset(f"the source of each estimator, {task}", note, 4, dict.fromkeys(methods, 4), methods)
 
 

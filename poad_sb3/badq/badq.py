@@ -310,7 +310,7 @@ class BADQ(ResumableOffPolicy):
                 heads.follow(self.tau)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         for name in logged[0]:
-            self.logger.record(f"train/{name}", float(np.mean([one[name] for one in logged])))
+            self.logger.record(f"train/{name}", float(np.mean([update[name] for update in logged])))
 
     def dump_logs(self) -> None:
         """Write the logged values."""

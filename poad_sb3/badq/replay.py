@@ -57,8 +57,8 @@ class TransitionBuffer:
     def leave_episodes(self) -> None:
         """Mark the end of all running episodes: the environments were reset before their episodes ended."""
         for back in range(1, min(self.n_envs, len(self._items)) + 1):
-            place = (self._position - back) % len(self._items)
-            self._items[place] = self._items[place]._replace(ends=True)
+            index = (self._position - back) % len(self._items)
+            self._items[index] = self._items[index]._replace(ends=True)
 
     def sample(self, size: int, rng: np.random.Generator, n_steps: int = 1, gamma: float = 1.0) -> list[Transition]:
         """Sample transitions uniformly, with replacement.
@@ -94,25 +94,25 @@ class TransitionBuffer:
 
     def latest_questions(self, limit: int) -> list[Question]:
         """Return distinct questions of the buffer, at most `limit`, the latest first."""
-        found: dict[Question, None] = {}
+        questions: dict[Question, None] = {}
         for age in reversed(range(len(self._items))):
-            found.setdefault(self._at(age).question)
-            if len(found) == limit:
+            questions.setdefault(self._at(age).question)
+            if len(questions) == limit:
                 break
-        return list(found)
+        return list(questions)
 
     def __getstate__(self) -> dict[str, Any]:
         """Store each distinct question once: most recur many times."""
         table: dict[Question | None, int] = {}
         rows = [
             (
-                table.setdefault(one.question, len(table)),
-                one.action,
-                one.reward,
-                table.setdefault(one.following, len(table)),
-                one.ends,
+                table.setdefault(transition.question, len(table)),
+                transition.action,
+                transition.reward,
+                table.setdefault(transition.following, len(table)),
+                transition.ends,
             )
-            for one in self._items
+            for transition in self._items
         ]
         return {
             "capacity": self.capacity,
@@ -124,8 +124,8 @@ class TransitionBuffer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.capacity, self.n_envs, self._position = state["capacity"], state["n_envs"], state["position"]
-        known = state["questions"]
+        questions = state["questions"]
         self._items = [
-            Transition(known[asked], action, reward, known[after], ends=ends)
+            Transition(questions[asked], action, reward, questions[after], ends=ends)
             for asked, action, reward, after, ends in state["rows"]
         ]

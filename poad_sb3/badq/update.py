@@ -37,28 +37,30 @@ class TokenBatch(NamedTuple):
     groups: Tensor
 
 
-def gather(known: Callable[[Question], KnownQuestion], transitions: Sequence[Transition], gamma: float) -> TokenBatch:
+def gather(
+    features_of: Callable[[Question], KnownQuestion], transitions: Sequence[Transition], gamma: float
+) -> TokenBatch:
     """Gather the features, rewards and discounts of a minibatch.
 
     Args:
-        known: Function from a question to its tree and features.
+        features_of: Function from a question to its tree and features.
         transitions: Transitions of the minibatch.
         gamma: Discount between actions.
     """
     features, rewards, discounts, is_open = [], [], [], []
     next_features, next_log_reference, sizes = [], [], []
     for transition in transitions:
-        here = known(transition.question)
-        path = here.tree.paths[transition.action]
-        features.append(here.features[list(path)])
+        question_tree = features_of(transition.question)
+        path = question_tree.tree.paths[transition.action]
+        features.append(question_tree.features[list(path)])
         inside = len(path) - 1
         goes_on = transition.following is not None
         rewards += [*[0.0] * inside, transition.reward]
         discounts += [*[1.0] * inside, gamma**transition.steps if goes_on else 0.0]
         is_open += [*[True] * inside, goes_on]
-        behind = [(here, here.tree.following[edge]) for edge in path[:-1]]
+        behind = [(question_tree, question_tree.tree.following[edge]) for edge in path[:-1]]
         if transition.following is not None:
-            behind.append((known(transition.following), 0))
+            behind.append((features_of(transition.following), 0))
         for question, node in behind:
             edges = question.tree.edges_of(node)
             next_features.append(question.features[edges.start : edges.stop])

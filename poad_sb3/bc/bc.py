@@ -66,7 +66,9 @@ class BC:
         self.batch_size = batch_size or int(algorithm.batch_size)
         seed = (algorithm.seed or 0) if seed is None else seed
         self._rng, self._critic_rng = np.random.default_rng([seed, 3]), np.random.default_rng([seed, 4])
-        self._transitions = [one for episode in episodes if episode for one in self._transitions_of(episode)]
+        self._transitions = [
+            transition for episode in episodes if episode for transition in self._transitions_of(episode)
+        ]
         if not self._transitions:
             raise ObservationError(
                 f"Expected recorded steps to learn from; got {len(episodes)} episodes without any. "
@@ -156,13 +158,13 @@ class BC:
         credit = replace(self.algorithm.credit, gae_lambda=1.0, gae_lambda_token=1.0)
         spaces = self.policy.observation_space, self.policy.action_space
         buffer = TokenRolloutBuffer(len(self._transitions), *spaces, self.policy.device, estimator=credit)
-        for one in self._transitions:
-            action = SampledAction("", one.path, np.zeros(len(one.path.action), dtype=np.float32))
-            buffer.add([action], np.array([one.reward]), np.array([one.is_last]), {}, one.duration)
+        for transition in self._transitions:
+            action = SampledAction("", transition.path, np.zeros(len(transition.path.action), dtype=np.float32))
+            buffer.add([action], np.array([transition.reward]), np.array([transition.is_last]), {}, transition.duration)
 
         def features(paths: Sequence[TokenPath]) -> TokenValues:
-            known = self.policy.token_values(paths, observe=True)
-            return known._replace(values=torch.zeros_like(known.values))
+            token_values = self.policy.token_values(paths, observe=True)
+            return token_values._replace(values=torch.zeros_like(token_values.values))
 
         buffer.compute_returns_and_advantage(features, [self._transitions[-1].path.prompt])
         return buffer

@@ -37,9 +37,11 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
     mine, theirs = map(_adapter, given)
     prompt = json.loads(json.dumps(policy.lm.prompter.template.to_dict()))
     _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
-    own, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
+    tensors, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
     has_critic = policy.critic is not None and any(map(_of_critic, weights))
-    trunks = [one.get("critic_trunk", ModelSettings().critic_trunk) if has_critic else None for one in given]
+    trunks = [
+        arguments.get("critic_trunk", ModelSettings().critic_trunk) if has_critic else None for arguments in given
+    ]
     for name, have, wanted in (
         ("policy_kwargs.lora", mine, theirs),
         ("policy_kwargs.prompt", prompt, header["prompt"]),
@@ -62,7 +64,7 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
         )
     if not has_critic:
         weights = {name: tensor for name, tensor in weights.items() if not _of_critic(name)}
-        weights |= {name: tensor for name, tensor in own.items() if _of_critic(name)}
+        weights |= {name: tensor for name, tensor in tensors.items() if _of_critic(name)}
     try:
         algorithm.set_parameters({**algorithm.get_parameters(), "policy": weights})
     except RuntimeError as error:
@@ -77,10 +79,13 @@ def _difference_of_values(mine: Mapping[str, Any], theirs: Mapping[str, Any]) ->
     for name in ("gamma", "smdp_discount"):
         if mine[name] != theirs[name]:
             return f"{name} {theirs[name]} instead of {mine[name]}"
-    levels = [one["credit_level"] for one in (mine, theirs)]
+    levels = [arguments["credit_level"] for arguments in (mine, theirs)]
     if levels == ["token", "action"]:
         return "credit_level action instead of token"
-    discounts = [one["gamma"] if one["gamma_token"] is None else one["gamma_token"] for one in (mine, theirs)]
+    discounts = [
+        arguments["gamma"] if arguments["gamma_token"] is None else arguments["gamma_token"]
+        for arguments in (mine, theirs)
+    ]
     needed = discounts[0] if levels[0] == "token" else 1.0
     if levels[1] == "token" and discounts[1] != needed:
         return f"gamma_token {discounts[1]:g} instead of {needed:g}"

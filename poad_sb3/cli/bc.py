@@ -85,13 +85,13 @@ def clone(
         return {name: _score(policy_episodes(model.policy, name, eval_episodes, **arguments)) for name in env_ids}
 
     def after_epoch(epoch: int, loss: float) -> bool:
-        progress.phase, said = f"epoch {epoch} of {n_epochs}", f"negative log-likelihood {loss:.4f}"
+        progress.phase, text = f"epoch {epoch} of {n_epochs}", f"negative log-likelihood {loss:.4f}"
         rate = None
         if stop_at is not None:
-            found = {name: _successes(name, score) for name, score in evaluate(epoch).items()}
-            rate = sum(found.values()) / (eval_episodes * len(found))
-            said += "".join(f", {name} {count / eval_episodes:.2f}" for name, count in found.items())
-        console.print(f"epoch {epoch}: {said}", markup=False, highlight=False, soft_wrap=True)
+            successes = {name: _successes(name, score) for name, score in evaluate(epoch).items()}
+            rate = sum(successes.values()) / (eval_episodes * len(successes))
+            text += "".join(f", {name} {count / eval_episodes:.2f}" for name, count in successes.items())
+        console.print(f"epoch {epoch}: {text}", markup=False, highlight=False, soft_wrap=True)
         epochs.append({"negative_log_likelihood": loss, "mean_success": rate})
         return stop_at is None or rate is None or rate < stop_at
 
@@ -99,8 +99,8 @@ def clone(
     with _failures(folder), closing(envs):
         progress.phase = "playing and reading episodes"
         shares = dict(zip(env_ids, noise if len(noise) > 1 else [*noise] * len(env_ids), strict=True))
-        episodes = [one for file in files for one in _of(env_ids, env_kwargs, file, console)]
-        first = 1 + max((one[0]["episode"] for one in episodes if one[0]["seed"] == seed), default=-1)
+        episodes = [episode for file in files for episode in _of(env_ids, env_kwargs, file, console)]
+        first = 1 + max((episode[0]["episode"] for episode in episodes if episode[0]["seed"] == seed), default=-1)
         for name, share in shares.items():
             episodes += oracle_episodes(name, n_played, noise=share, seed=seed, env_kwargs=env_kwargs)
         cloning = BC(model, episodes)
@@ -164,15 +164,15 @@ def _left_over(folder: RunFolder) -> str:
 def _of(env_ids: Sequence[str], env_kwargs: Mapping[str, Any], file: Path, console: Console) -> list[Episode]:
     """Return the episodes of a file that belong to some environments, without those with invalid actions."""
     episodes = recorded_episodes(file)
-    kept = [one for one in episodes if one[0]["env"] in env_ids]
+    kept = [episode for episode in episodes if episode[0]["env"] in env_ids]
     if not kept:
-        found = sorted({one[0]["env"] for one in episodes})
-        raise ValueError(f"Expected episodes of {', '.join(env_ids)} in {file}; got {', '.join(found)}. Fix: --env.")
+        names = sorted({episode[0]["env"] for episode in episodes})
+        raise ValueError(f"Expected episodes of {', '.join(env_ids)} in {file}; got {', '.join(names)}. Fix: --env.")
     recorded = read_results(file, with_steps=False).header.get("env_settings") or {}
     if recorded != json.loads(json.dumps(env_kwargs, default=str)):
         line = f"{file}: recorded with the environment arguments {recorded}; got {dict(env_kwargs)} by --env-set"
         echo(f"poad: warning: {line}.", err=True)
-    valid = [one for one in kept if not any(line.get("invalid", False) for line in one)]
+    valid = [episode for episode in kept if not any(line.get("invalid", False) for line in episode)]
     if len(valid) < len(kept):
         line = f"{file}: {len(kept) - len(valid)} of {len(kept)} episodes have invalid actions and are left out"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -189,9 +189,9 @@ class _Score(NamedTuple):
 
 
 def _score(episodes: Sequence[Episode]) -> _Score:
-    found = [one[-1]["success"] for one in episodes]
-    returns = [sum(step["reward"] for step in one) for one in episodes]
-    return _Score(sum(returns) / len(returns), None if None in found else sum(found))
+    successes = [episode[-1]["success"] for episode in episodes]
+    returns = [sum(step["reward"] for step in episode) for episode in episodes]
+    return _Score(sum(returns) / len(returns), None if None in successes else sum(successes))
 
 
 def _parts(scores: Mapping[str, _Score], name: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def is_rank() -> bool:
 
 def algorithm_name(name: str) -> str:
     """Return the name of an algorithm as its class has it; case does not matter. Imports no algorithm."""
-    matching = [known for known in ALGORITHMS if known.lower() == name.lower()]
+    matching = [candidate for candidate in ALGORITHMS if candidate.lower() == name.lower()]
     if name.upper() == _FROM_PYTHON:
         fail("Expected an algorithm that poad trains; BADQ is trained from Python: poad_sb3.BADQ(...).learn(steps).")
     if not matching:

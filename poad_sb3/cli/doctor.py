@@ -55,7 +55,7 @@ def show_model(console: Console, model: str, *, as_json: bool = False) -> None:
         fail(str(error))
     facts = {
         **report.to_dict(),
-        "parameters": sum(one.numel() for one in lm.parameters() if not one.requires_grad),
+        "parameters": sum(parameter.numel() for parameter in lm.parameters() if not parameter.requires_grad),
         "adapter": sorted(lm.network.peft_config["default"].target_modules),
         "prompt": lm.prompter.template.kind,
         "end_token": lm.tokenizer.convert_ids_to_tokens(lm.end_token),

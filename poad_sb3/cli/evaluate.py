@@ -83,9 +83,9 @@ def evaluate_run(
 
 def _table(played: Sequence[Episode]) -> Table:
     columns = {
-        "return": [sum(step["reward"] for step in one) for one in played],
-        "actions": [len(one) for one in played],
-        "success": [one[-1]["success"] for one in played if one[-1]["success"] is not None],
+        "return": [sum(step["reward"] for step in episode) for episode in played],
+        "actions": [len(episode) for episode in played],
+        "success": [episode[-1]["success"] for episode in played if episode[-1]["success"] is not None],
     }
     table = Table("", "mean", "standard error", box=None)
     for name, column in columns.items():

@@ -139,13 +139,13 @@ class Request:
         for name in self.arguments:
             if name not in config.arguments and name != "device":
                 fail(f"There is no argument {name!r}. {nearest(name, config.arguments)}")
-        said: dict[str, Any] = {
+        requested: dict[str, Any] = {
             "ENV": self.env_id,
             "--algo": self.algorithm,
             "--preset": self.preset,
             "--seed": self.seed,
         }
-        said |= {"--n-envs": self.n_envs, "--warm-start": self._warm_start}
+        requested |= {"--n-envs": self.n_envs, "--warm-start": self._warm_start}
         recorded: dict[str, Any] = {
             "ENV": config.env_id,
             "--algo": config.algorithm,
@@ -158,13 +158,13 @@ class Request:
         except ValueError as error:
             fail(str(error))
         arguments = {name: value for name, value in given.items() if name != "device"}
-        found = [
-            *differences(recorded, {name: value for name, value in said.items() if value is not None}),
+        changes = [
+            *differences(recorded, {name: value for name, value in requested.items() if value is not None}),
             *differences(config.arguments, arguments, "--set "),
             *differences(config.env_kwargs, self.env_kwargs, "--env-set "),
         ]
-        if found:
-            fail(f"A run keeps its settings: {'; '.join(found)}. Fix: leave that out, or use another --out.")
+        if changes:
+            fail(f"A run keeps its settings: {'; '.join(changes)}. Fix: leave that out, or use another --out.")
 
 
 def _make_absolute(given: dict[str, Any]) -> None:

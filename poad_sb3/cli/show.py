@@ -15,22 +15,22 @@ from poad_sb3.presets import PRESETS
 def list_presets(console: Console) -> None:
     """Print one line for each preset."""
     table = Table("preset", "for", "from", box=None)
-    for name, one in PRESETS.items():
-        table.add_row(Text(name, style="cyan", no_wrap=True), Text(", ".join(one.methods)), Text(one.summary))
+    for name, entry in PRESETS.items():
+        table.add_row(Text(name, style="cyan", no_wrap=True), Text(", ".join(entry.methods)), Text(entry.summary))
     console.print(table)
 
 
 def show_preset(console: Console, name: str) -> None:
     """Show the arguments of a preset for every algorithm, and its notes."""
-    found = PRESETS[name]
-    columns = {algorithm: preset(name, algorithm) for algorithm in found.methods}
+    entry = PRESETS[name]
+    columns = {algorithm: preset(name, algorithm) for algorithm in entry.methods}
     table = Table("argument", *columns, box=None)
-    for argument in dict.fromkeys(key for one in columns.values() for key in one):
-        cells = (_shown(one[argument]) if argument in one else "-" for one in columns.values())
+    for argument in dict.fromkeys(key for arguments in columns.values() for key in arguments):
+        cells = (_shown(arguments[argument]) if argument in arguments else "-" for arguments in columns.values())
         table.add_row(Text(argument, style="cyan", no_wrap=True), *map(Text, cells))
-    console.print(Text(f"{name}: {found.summary}; {found.n_envs} environments", style="bold"))
+    console.print(Text(f"{name}: {entry.summary}; {entry.n_envs} environments", style="bold"))
     console.print(table)
-    console.print(Text(found.note))
+    console.print(Text(entry.note))
 
 
 def _shown(value: object) -> str:

@@ -244,8 +244,8 @@ def _warm_start(config: RunConfig, model: LLMOnPolicyAlgorithm) -> None:
     except BAD as error:
         fail(str(error))
     if current_ranks().is_first:
-        for one in caught:
-            echo(f"poad: warning: {one.message}", err=True)
+        for warning in caught:
+            echo(f"poad: warning: {warning.message}", err=True)
 
 
 def _load(
@@ -261,9 +261,9 @@ def _load(
         raise
     except BAD as error:
         fail(str(error))
-    found = list(runs.differences(runs.effective_arguments(model), config.arguments))
-    if found:
-        fail(f"{folder.latest} is not of this run: {found[0]} by {folder.config_file}.")
+    changes = list(runs.differences(runs.effective_arguments(model), config.arguments))
+    if changes:
+        fail(f"{folder.latest} is not of this run: {changes[0]} by {folder.config_file}.")
     return model
 
 
@@ -285,9 +285,9 @@ def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicy
     # Settings that are younger than the run have their defaults in it.
     defaults = json.loads(json.dumps(known_arguments(algorithm(config.algorithm)), default=str))
     recorded["arguments"] = {**{name: defaults[name] for name in now.arguments}, **existing.arguments}
-    found = list(runs.differences(recorded, same))
-    if found:
-        fail(f"The run cannot go on as it was: {'; '.join(found)}. Fix: restore what changed, or train again.")
+    changes = list(runs.differences(recorded, same))
+    if changes:
+        fail(f"The run cannot go on as it was: {'; '.join(changes)}. Fix: restore what changed, or train again.")
     return now
 
 
@@ -379,8 +379,8 @@ def _learn(
             fail(" ".join(str(error).split()))
         if is_first:
             _note_error(folder)
-        what = f"{type(error).__name__}: {error}"[:_LONGEST] if str(error) else type(error).__name__
-        fail(f"The training stopped at step {model.num_timesteps} ({what}). {_left_over(folder)}", STOPPED)
+        cause = f"{type(error).__name__}: {error}"[:_LONGEST] if str(error) else type(error).__name__
+        fail(f"The training stopped at step {model.num_timesteps} ({cause}). {_left_over(folder)}", STOPPED)
     finally:
         for callback in callbacks:
             if isinstance(callback, WandbCallback):

@@ -90,10 +90,10 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         return self.policy_aliases[policy_name]
 
     def _unknown_policy(self, policy: object) -> ValueError:
-        own = next(iter(self.policy_aliases))
+        alias = next(iter(self.policy_aliases))
         return ValueError(
-            f"Expected policy to be one of {sorted(self.policy_aliases)} or a subclass of {own}; "
-            f'got {policy!r}. Fix: {type(self).__name__}("{own}", env).'
+            f"Expected policy to be one of {sorted(self.policy_aliases)} or a subclass of {alias}; "
+            f'got {policy!r}. Fix: {type(self).__name__}("{alias}", env).'
         )
 
     def _make_policy(self, **arguments: Any) -> None:
@@ -102,12 +102,16 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if not isinstance(given, type) or not issubclass(given, next(iter(self.policy_aliases.values()))):
             raise self._unknown_policy(given)
         kind: Any = given
-        own = {*inspect.signature(kind.__init__).parameters, *kind.settings_taken} - {"self", "settings", *arguments}
-        own -= {"observation_space", "action_space", "lr_schedule", "use_sde", "device"}
-        unknown = sorted(set(self.policy_kwargs) - own)
+        accepted = {*inspect.signature(kind.__init__).parameters, *kind.settings_taken} - {
+            "self",
+            "settings",
+            *arguments,
+        }
+        accepted -= {"observation_space", "action_space", "lr_schedule", "use_sde", "device"}
+        unknown = sorted(set(self.policy_kwargs) - accepted)
         if unknown:
             raise ValueError(
-                f"Expected policy_kwargs among {sorted(own)}; got {unknown[0]!r}. {nearest(unknown[0], own)}"
+                f"Expected policy_kwargs among {sorted(accepted)}; got {unknown[0]!r}. {nearest(unknown[0], accepted)}"
             )
         if self.base_fingerprint is not None and self.ranks.size == 1 and self.policy_kwargs.get("fsdp"):
             self.policy_kwargs = {**self.policy_kwargs, "fsdp": False}  # a checkpoint of several ranks, in one process
@@ -386,8 +390,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
 
     def _gather(self, *, keep: bool) -> dict[str, dict[str, Any]]:
         """Return the parameters whole; ranks that do not keep them take part only."""
-        found: dict[str, dict[str, Any]] = whole(super().get_parameters(), keep=keep)
-        return found
+        parameters: dict[str, dict[str, Any]] = whole(super().get_parameters(), keep=keep)
+        return parameters
 
     def set_parameters(
         self,
@@ -437,12 +441,12 @@ class LanguageModelAlgorithm(BaseAlgorithm):
                 f"Expected a checkpoint of {cls.__name__}; got one of {written_by}, whose credit it would keep. "
                 f"Fix: {written_by}.load."
             )
-        known = inspect.signature(cls).parameters
-        unknown = sorted(set(kwargs) - set(known))
+        parameters = inspect.signature(cls).parameters
+        unknown = sorted(set(kwargs) - set(parameters))
         if unknown:
             raise ValueError(
                 f"Expected constructor arguments of {cls.__name__} to replace; got {unknown[0]!r}. "
-                f"{nearest(unknown[0], known)}"
+                f"{nearest(unknown[0], parameters)}"
             )
         prompt = header.get("prompt", "completion")
         if replaced := kwargs.pop("policy_kwargs", None):

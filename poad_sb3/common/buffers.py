@@ -92,7 +92,7 @@ class TokenRolloutBuffer(RolloutBuffer):
             states: State that each action was chosen in; the same for all unless given.
         """
         counted = np.broadcast_to(counted, self.n_envs).copy()
-        self.steps.append([one._replace(env_action=NOT_ENCODED) for one in steps])  # only the environment needs it
+        self.steps.append([step._replace(env_action=NOT_ENCODED) for step in steps])  # only the environment needs it
         kept = (
             np.where(counted, rewards, 0.0),
             np.where(counted, durations, 1.0),
@@ -296,8 +296,8 @@ class TokenRolloutBuffer(RolloutBuffer):
         """Return a full rollout as an update needs it, in plain picklable data."""
         flat = self.all_samples()
         arrays = {name: getattr(flat, name).cpu().numpy() for name in TokenRolloutSamples._fields[1:]}
-        known = {"estimator": self.estimator.described, "has_all_features": self._has_all_features}
-        return {"paths": flat.paths, "offsets": self._offsets, **known, **arrays}
+        properties = {"estimator": self.estimator.described, "has_all_features": self._has_all_features}
+        return {"paths": flat.paths, "offsets": self._offsets, **properties, **arrays}
 
     def set_state(self, state: dict[str, Any], *, all_features: bool = False) -> None:
         """Restore the state of `get_state`.

@@ -166,16 +166,16 @@ class EpisodeRecordingCallback(BaseCallback):
                 episodes.append(_Recorded(number, self.env_id, self.seed, env, spec, self._group_size))
             playing = episodes
             while playing:
-                questions = [one.question for one in playing]
-                chosen = policy.distribution.sample(questions, [one.rng for one in playing], cache)
-                for one, question, action in zip(playing, questions, chosen, strict=True):
-                    listed = one.info["admissible_actions"]
-                    line = one.step(action.text)
+                questions = [episode.question for episode in playing]
+                chosen = policy.distribution.sample(questions, [episode.rng for episode in playing], cache)
+                for episode, question, action in zip(playing, questions, chosen, strict=True):
+                    listed = episode.info["admissible_actions"]
+                    line = episode.step(action.text)
                     line |= token_fields(policy.distribution, question, listed, action, cache)
-                    line |= code_fields(one.info, line["reward"])
-                    one.chosen.append(action)
-                playing = [one for one in playing if not one.is_over]
-                if any(len(one.lines) >= self.max_steps for one in playing):
+                    line |= code_fields(episode.info, line["reward"])
+                    episode.chosen.append(action)
+                playing = [episode for episode in playing if not episode.is_over]
+                if any(len(episode.lines) >= self.max_steps for episode in playing):
                     raise UnsupportedEnvError(f"Expected episodes of at most {self.max_steps} steps; got a longer one.")
         return episodes
 
@@ -184,9 +184,9 @@ class EpisodeRecordingCallback(BaseCallback):
     def _write(self, episodes: Sequence[_Recorded]) -> None:
         values, credits = self._values(episodes), self._credits(episodes)
         at = {"training_steps": self.model.num_timesteps}
-        for one in episodes:
-            for number, (line, chosen) in enumerate(zip(one.lines, one.chosen, strict=True)):
-                key = one.number, number
+        for episode in episodes:
+            for number, (line, chosen) in enumerate(zip(episode.lines, episode.chosen, strict=True)):
+                key = episode.number, number
                 if knows_tokens(chosen):
                     prompt, action = chosen.path[:2]
                     line["tokens"] = token_texts(self._policy.lm.tokenizer, prompt, action)
@@ -195,37 +195,40 @@ class EpisodeRecordingCallback(BaseCallback):
                 if key in credits:
                     line["credits"] = {type(self.model).__name__: credits[key]}
                 line |= at
-            one.lines[-1]["final_observation"] = one.context.text
-            if (one.number, len(one.lines)) in values:
-                one.lines[-1]["final_value"] = values[one.number, len(one.lines)][0]
+            episode.lines[-1]["final_observation"] = episode.context.text
+            if (episode.number, len(episode.lines)) in values:
+                episode.lines[-1]["final_value"] = values[episode.number, len(episode.lines)][0]
         lines = [
-            {**one.key, **self._totals(one), **at, **({"group": one.group} if self._group_size > 1 else {})}
-            for one in episodes
+            {**episode.key, **self._totals(episode), **at, **({"group": episode.group} if self._group_size > 1 else {})}
+            for episode in episodes
         ]
         # The steps first: those without a line of their episode are dropped when the training is resumed.
-        for path, records in ((self.steps_path, [line for one in episodes for line in one.lines]), (self.path, lines)):
+        for path, records in (
+            (self.steps_path, [line for episode in episodes for line in episode.lines]),
+            (self.path, lines),
+        ):
             data = b"".join(map(encode, records))
             with path.open("ab") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
 
-    def _totals(self, one: _Recorded) -> dict[str, Any]:
+    def _totals(self, episode: _Recorded) -> dict[str, Any]:
         discount, moves, discounted = discount_of(self.env_id), 0, 0.0
-        for line in one.lines:
+        for line in episode.lines:
             discounted += discount**moves * line["reward"]
             moves += line["moves"]
-        last = one.lines[-1]
+        last = episode.lines[-1]
         return {
             "agent": type(self.model).__name__,
-            "reset_seed": one.reset_seed,
-            "return": sum(line["reward"] for line in one.lines),
+            "reset_seed": episode.reset_seed,
+            "return": sum(line["reward"] for line in episode.lines),
             "discounted_return": discounted,
             "discount": discount,
             "success": bool(last["success"]),
-            "steps": len(one.lines),
+            "steps": len(episode.lines),
             "moves": moves,
-            "invalid_actions": sum(line["invalid"] for line in one.lines),
+            "invalid_actions": sum(line["invalid"] for line in episode.lines),
             "terminated": last["terminated"],
             "truncated": last["truncated"],
         }
@@ -235,33 +238,35 @@ class EpisodeRecordingCallback(BaseCallback):
         policy = self._policy
         if not isinstance(policy, LLMPolicy) or policy.critic is None:
             return {}
-        paths = {(one.number, n): chosen.path for one in episodes for n, chosen in enumerate(one.chosen)}
-        for one in episodes:
-            if one.lines[-1]["truncated"] and not one.lines[-1]["terminated"]:
-                paths[one.number, len(one.lines)] = TokenPath(policy.distribution.prompt(one.question), (0,), ())
-        known = policy.token_values([*paths.values()])
-        flat, is_whole = known.values.tolist(), getattr(self.model, "credit_level", None) == "action"
-        found = {}
-        for (key, path), start in zip(paths.items(), known.starts.tolist(), strict=True):
+        paths = {(episode.number, n): chosen.path for episode in episodes for n, chosen in enumerate(episode.chosen)}
+        for episode in episodes:
+            if episode.lines[-1]["truncated"] and not episode.lines[-1]["terminated"]:
+                paths[episode.number, len(episode.lines)] = TokenPath(
+                    policy.distribution.prompt(episode.question), (0,), ()
+                )
+        token_values = policy.token_values([*paths.values()])
+        flat, is_whole = token_values.values.tolist(), getattr(self.model, "credit_level", None) == "action"
+        values = {}
+        for (key, path), start in zip(paths.items(), token_values.starts.tolist(), strict=True):
             n = len(path.action)
-            found[key] = flat[start : start + 1] * n if is_whole else flat[start : start + n]
-        return found
+            values[key] = flat[start : start + 1] * n if is_whole else flat[start : start + n]
+        return values
 
     def _credits(self, episodes: Sequence[_Recorded]) -> dict[tuple[int, int], list[float]]:
         """Return the advantages of a method without a critic by episode and step: the episodes are its batch."""
         model = self.model
         if not isinstance(model, LLMOnPolicyAlgorithm) or model.credit.has_critic:
             return {}
-        shape = max(len(one.lines) for one in episodes), len(episodes)
+        shape = max(len(episode.lines) for episode in episodes), len(episodes)
         rewards, durations, lengths = np.zeros(shape), np.ones(shape), np.ones(shape, dtype=np.int64)
         counted, ends = np.zeros(shape, dtype=bool), np.ones(shape, dtype=bool)
         states, numbers = np.zeros(shape, dtype=np.int64), dict[Any, int]()
         state_key = model.state_key or (lambda text: text)
-        for one in episodes:
-            for n, line in enumerate(one.lines):
-                at = n, one.number
-                rewards[at], lengths[at] = line["reward"], len(one.chosen[n].path.action)
-                counted[at], ends[at] = True, n + 1 == len(one.lines)
+        for episode in episodes:
+            for n, line in enumerate(episode.lines):
+                at = n, episode.number
+                rewards[at], lengths[at] = line["reward"], len(episode.chosen[n].path.action)
+                counted[at], ends[at] = True, n + 1 == len(episode.lines)
                 states[at] = numbers.setdefault(state_key(line["observation"]), len(numbers))
                 if model.smdp_discount:
                     durations[at] = line["moves"]
@@ -275,15 +280,15 @@ class EpisodeRecordingCallback(BaseCallback):
                 last_values=np.zeros(len(episodes)),
                 final_values=np.zeros(shape),
                 durations=durations,
-                groups=np.broadcast_to([one.group for one in episodes], shape),
+                groups=np.broadcast_to([episode.group for episode in episodes], shape),
                 states=states,
             )
         )
-        found = {}
+        values = {}
         for n, number in np.argwhere(counted).tolist():
             row, length = advantages[n, number].tolist(), int(lengths[n, number])
-            found[number, n] = row * length if len(row) == 1 else row[:length]
-        return found
+            values[number, n] = row * length if len(row) == 1 else row[:length]
+        return values
 
     # ------------------------------------------------------------------ files
 
@@ -301,9 +306,9 @@ class EpisodeRecordingCallback(BaseCallback):
         if lines:
             header = {**header_before, "episodes": max(self.n_episodes, header_before["episodes"])}
             self._recorded_at = max(line["training_steps"] for line in lines)
-        known = {(line["training_steps"], line["episode"]) for line in lines}
+        identities = {(line["training_steps"], line["episode"]) for line in lines}
         steps = _records(self.steps_path, "step")  # one at a time: read, they take eight times their bytes
-        kept = (line for line in steps if (line.get("training_steps"), line.get("episode")) in known)
+        kept = (line for line in steps if (line.get("training_steps"), line.get("episode")) in identities)
         steps_header = {**header, "content": "steps", **self._credit_rules()}
         for path, records in ((self.steps_path, chain([steps_header], kept)), (self.path, [header, *lines])):
             write_bytes(path, b"".join(map(encode, records)))

@@ -45,12 +45,12 @@ def questions_of(episode: Episode, spec: ContextSpec) -> list[Question]:
             "Fix: let oracle_episodes play them, or policy_kwargs={'prompt': 'completion'}."
         )
     context = episode_context(spec).begun(episode[0]["observation"])
-    found = []
+    questions = []
     for number, line in enumerate(episode):
         if number:
             context = context.after(episode[number - 1]["action"], line["observation"])
-        found.append(question_of(context.text, line["admissible_actions"], line.get("info", {}), context))
-    return found
+        questions.append(question_of(context.text, line["admissible_actions"], line.get("info", {}), context))
+    return questions
 
 
 def recorded_episodes(path: str | Path) -> list[Episode]:
@@ -142,8 +142,8 @@ def policy_episodes(
 
     def act(_: Sequence[TextAction], questions: Sequence[Question], rngs: Sequence[Generator]) -> list[str]:
         if deterministic:
-            return [one.text for one in policy.distribution.mode(questions, cache)]
-        return [one.text for one in policy.distribution.sample(questions, rngs, cache)]
+            return [action.text for action in policy.distribution.mode(questions, cache)]
+        return [action.text for action in policy.distribution.sample(questions, rngs, cache)]
 
     return _play(env_id, n_episodes, act, seed=seed, first=first, env_kwargs=env_kwargs, spec=spec)
 
@@ -169,14 +169,14 @@ def _play(
         ]
         playing = episodes
         while playing:
-            questions = [one.question for one in playing]
-            actions = act([one.env for one in playing], questions, [one.rng for one in playing])
-            for one, action in zip(playing, actions, strict=True):
-                before = one.info
+            questions = [episode.question for episode in playing]
+            actions = act([episode.env for episode in playing], questions, [episode.rng for episode in playing])
+            for episode, action in zip(playing, actions, strict=True):
+                before = episode.info
                 # Fields of prompts, such as the code before and after a gap.
-                one.step(action)["info"] = {name: value for name, value in before.items() if isinstance(value, str)}
-            playing = [one for one in playing if not one.is_over]
-    return [one.lines for one in episodes]
+                episode.step(action)["info"] = {name: value for name, value in before.items() if isinstance(value, str)}
+            playing = [episode for episode in playing if not episode.is_over]
+    return [episode.lines for episode in episodes]
 
 
 def text_of(observation: Any) -> str:

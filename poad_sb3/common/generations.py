@@ -101,23 +101,25 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> str:
 # ------------------------------------------------------------------ TensorBoard
 
 
-def markdown(one: Generation) -> str:
+def markdown(sample: Generation) -> str:
     """Return a heading, the prompt as a quotation, and a table with a row for each token."""
     rows: list[tuple[str, ...]] = [("token", "p", "V", "A", "return"), ("---",) * 5]
-    for token in one.tokens:
+    for token in sample.tokens:
         probability = "forced" if token.forced else f"{token.probability:.3g}"
         credit = (_number(value) for value in (token.value, token.advantage, token.ret))
         rows.append((_cell(token.text), probability, *credit))
     whole = (
         ""
-        if one.advantage is None
-        else f", V {_number(one.value) or 'none'}, A {_number(one.advantage)}, return {_number(one.ret) or 'none'}"
+        if sample.advantage is None
+        else f", V {_number(sample.value) or 'none'}, A {_number(sample.advantage)}, "
+        f"return {_number(sample.ret) or 'none'}"
     )
     title = (
-        f"**step {one.step}, environment {one.env}, reward {_number(one.reward)}{whole}**: {markdown_text(one.action)}"
+        f"**step {sample.step}, environment {sample.env}, reward {_number(sample.reward)}{whole}**: "
+        f"{markdown_text(sample.action)}"
     )
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return f"{title}\n\n> {markdown_text(one.prompt)}\n\n{table}"
+    return f"{title}\n\n> {markdown_text(sample.prompt)}\n\n{table}"
 
 
 def _number(value: float | None) -> str:
@@ -135,22 +137,24 @@ def _cell(text: str) -> str:
 def print_generations(shown: Sequence[Generation]) -> None:
     """Print actions with their tokens coloured by advantage, and the figures of each token below it."""
     console = Console(highlight=False)
-    scale = max((abs(a) for one in shown for a in _advantages(one) if math.isfinite(a)), default=0.0) or 1.0
-    for one in shown:
-        whole = "" if one.value is None else f"  V {one.value:z.2f}"
-        whole += "" if one.advantage is None else f"  A {one.advantage:+z.2f}"
-        console.rule(f"step {one.step}  env {one.env}  reward {one.reward:.3g}{whole}", align="left", style="dim")
-        console.print(Text(terminal_text(one.prompt), style="dim"))
-        console.print(Columns([_block(one, token, scale) for token in one.tokens], padding=(0, 1)))
+    scale = max((abs(a) for sample in shown for a in _advantages(sample) if math.isfinite(a)), default=0.0) or 1.0
+    for sample in shown:
+        whole = "" if sample.value is None else f"  V {sample.value:z.2f}"
+        whole += "" if sample.advantage is None else f"  A {sample.advantage:+z.2f}"
+        console.rule(
+            f"step {sample.step}  env {sample.env}  reward {sample.reward:.3g}{whole}", align="left", style="dim"
+        )
+        console.print(Text(terminal_text(sample.prompt), style="dim"))
+        console.print(Columns([_block(sample, token, scale) for token in sample.tokens], padding=(0, 1)))
 
 
-def _advantages(one: Generation) -> list[float]:
-    return [value for value in (one.advantage, *(token.advantage for token in one.tokens)) if value is not None]
+def _advantages(sample: Generation) -> list[float]:
+    return [value for value in (sample.advantage, *(token.advantage for token in sample.tokens)) if value is not None]
 
 
-def _block(one: Generation, token: TokenEntry, scale: float) -> Text:
+def _block(sample: Generation, token: TokenEntry, scale: float) -> Text:
     """Return a token, and below it its probability and value."""
-    advantage = one.advantage if token.advantage is None else token.advantage
+    advantage = sample.advantage if token.advantage is None else token.advantage
     weight = "" if token.forced else "bold "
     lines = [(f"{printable(token.text.translate(_VISIBLE))}\n", weight + _colour(advantage or 0.0, scale))]
     lines.append(("forced" if token.forced else f"p {token.probability:.2f}", "dim"))

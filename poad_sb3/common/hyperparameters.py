@@ -68,7 +68,9 @@ def signature_with_defaults(kind: type[LLMOnPolicyAlgorithm], init: Callable[...
             raise unknown_setting(name, signature.parameters, f" in the defaults of {kind.__name__}")
     _, *parameters = signature.parameters.values()
     return signature.replace(
-        parameters=[one.replace(default=defaults.get(one.name, one.default)) for one in parameters]
+        parameters=[
+            parameter.replace(default=defaults.get(parameter.name, parameter.default)) for parameter in parameters
+        ]
     )
 
 
@@ -143,8 +145,10 @@ def typed_arguments(kind: type[LLMOnPolicyAlgorithm], given: Mapping[str, Any]) 
     if not isinstance(settings, dict | None):
         raise PresetError(f"Expected {MERGED} to be a mapping; got {settings!r}. Fix: {MERGED}.NAME=VALUE.")
     if settings is not None:
-        own = ModelSettings.defaults()
-        typed[MERGED] = {name: _typed(f"{MERGED}.{name}", value, own.get(name)) for name, value in settings.items()}
+        of_model = ModelSettings.defaults()
+        typed[MERGED] = {
+            name: _typed(f"{MERGED}.{name}", value, of_model.get(name)) for name, value in settings.items()
+        }
     return typed
 
 
@@ -183,9 +187,9 @@ def check_arguments(
     of_policy = ModelSettings.defaults()
     for name in of_policy.keys() & arguments.keys():
         raise PresetError(f"Expected arguments of {kind.__name__}; {name} is one of its policy. Fix: {MERGED}.{name}.")
-    known = known_arguments(kind)
+    accepted = known_arguments(kind)
     for owner, names, all_names in (
-        ("arguments", arguments, known),
+        ("arguments", arguments, accepted),
         (MERGED, arguments.get(MERGED) or {}, of_policy),
     ):
         for name in names:
@@ -211,7 +215,7 @@ def warn_of_large_rate(made: LLMOnPolicyAlgorithm) -> None:
     """Warn of a large model with a learning rate that suits a small one, such as the default."""
     if made.lr_schedule(1.0) < SMALL_MODEL_RATE:
         return
-    n_weights = sum(one.numel() for one in made.policy.lm.base.parameters())
+    n_weights = sum(parameter.numel() for parameter in made.policy.lm.base.parameters())
     if n_weights > LARGE_MODEL:
         warnings.warn(
             f"Expected a smaller learning_rate for a model of {n_weights / 1e6:,.0f} million weights; "
@@ -298,7 +302,7 @@ def require_effects(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> None:
     """
     useless = useless_arguments(made)
     nested = given.get(MERGED) if isinstance(given, Mapping) else None
-    for name in [*given, *(f"{MERGED}.{one}" for one in nested or ())]:
+    for name in [*given, *(f"{MERGED}.{key}" for key in nested or ())]:
         if name in useless:
             raise PresetError(
                 f"Expected arguments that have an effect; {name} has none: {useless[name]}. Fix: leave it out."
@@ -322,8 +326,8 @@ def preset(name: str, algorithm: str, *, n_envs: int | None = None) -> dict[str,
     Raises:
         PresetError: If there is no such preset, or it has no such algorithm.
     """
-    found = _find(name, algorithm)
-    return _with_batch_size(found, algorithm, n_envs, _laid_under(found, algorithm, n_envs, {}))
+    entry = _find(name, algorithm)
+    return _with_batch_size(entry, algorithm, n_envs, _laid_under(entry, algorithm, n_envs, {}))
 
 
 def preset_arguments(
@@ -343,10 +347,10 @@ def preset_arguments(
         ValueError: If a number is out of range.
     """
     algorithm = algorithm_of(kind)
-    found = _find(name, algorithm)
-    arguments = _laid_under(found, algorithm, n_envs, overrides)
+    entry = _find(name, algorithm)
+    arguments = _laid_under(entry, algorithm, n_envs, overrides)
     check_arguments(kind, arguments, overrides)
-    return _with_batch_size(found, algorithm, n_envs, arguments)
+    return _with_batch_size(entry, algorithm, n_envs, arguments)
 
 
 def from_preset(
@@ -472,14 +476,14 @@ def _id_of(env: gym.Env[Any, Any] | VecEnv | str) -> str:
 def _find(name: str, algorithm: str) -> Preset:
     if name not in PRESETS:
         raise PresetError(f"There is no preset {name!r}. {nearest(name, PRESETS)}")
-    found = PRESETS[name]
-    if algorithm not in found.methods:
-        raise PresetError(f"Preset {name} is for {', '.join(found.methods)}; got {algorithm}. Fix: give its arguments.")
-    return found
+    entry = PRESETS[name]
+    if algorithm not in entry.methods:
+        raise PresetError(f"Preset {name} is for {', '.join(entry.methods)}; got {algorithm}. Fix: give its arguments.")
+    return entry
 
 
-def _merged(own: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    return {**own, **overrides, MERGED: {**_copy(own.get(MERGED)), **_copy(overrides.get(MERGED))}}
+def _merged(arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return {**arguments, **overrides, MERGED: {**_copy(arguments.get(MERGED)), **_copy(overrides.get(MERGED))}}
 
 
 def _laid_under(preset: Preset, algorithm: str, n_envs: int | None, overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -600,9 +600,9 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         else:
             observations = observations[places]
         rngs = copy.deepcopy(self.policy.rngs_of(len(playing)))
-        sampled = iter(self.policy.act(observations, rngs=[rngs[place] for place in places]))
+        sampled = iter(self.policy.act(observations, rngs=[rngs[env] for env in places]))
         self.policy.rollout_rngs[: len(rngs)] = rngs  # only now: an interrupt leaves no trace of draws
-        return [next(sampled) if plays else taken[place] for place, plays in enumerate(playing)]
+        return [next(sampled) if plays else taken[env] for env, plays in enumerate(playing)]
 
     def _record_rollout(self, rollout_buffer: TokenRolloutBuffer) -> None:
         if self.whole_episodes:
@@ -646,7 +646,9 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         if self.group_size == 1:
             return
         questions = parse_observation(self._last_obs)[0]
-        if any(begun.setdefault(group, one) != one for group, one in zip(groups, questions, strict=True)):
+        if any(
+            begun.setdefault(group, question) != question for group, question in zip(groups, questions, strict=True)
+        ):
             warnings.warn(
                 f"Expected the {self.group_size} episodes of a group to begin alike, reset with one seed; they differ, "
                 "so that their returns are of different tasks. Fix: environments of one kind, whose reset(seed=...) "

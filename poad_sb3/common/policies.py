@@ -155,17 +155,19 @@ class TextPolicy(BasePolicy):
         Raises:
             RuntimeError: If a shape does not fit or, with `strict`, a name.
         """
-        own = self.state_dict()
-        unmatched = set(own) ^ set(state_dict) if strict else set()
-        misshapen = {name for name in set(own) & set(state_dict) if own[name].shape != state_dict[name].shape}
+        tensors = self.state_dict()
+        unmatched = set(tensors) ^ set(state_dict) if strict else set()
+        misshapen = {name for name in set(tensors) & set(state_dict) if tensors[name].shape != state_dict[name].shape}
         wrong = sorted(unmatched | misshapen)
         if wrong:
             raise RuntimeError(
                 f"Expected the trainable tensors of this policy; {len(wrong)} differ, first {wrong[0]!r}. "
                 "Fix: make the policy with the model, lora and critic_arch it was saved with."
             )
-        here = {name: like(tensor, own[name]) if name in own else tensor for name, tensor in state_dict.items()}
-        return super().load_state_dict(here, strict=False, assign=assign)
+        placed = {
+            name: like(tensor, tensors[name]) if name in tensors else tensor for name, tensor in state_dict.items()
+        }
+        return super().load_state_dict(placed, strict=False, assign=assign)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return {
@@ -182,7 +184,7 @@ class TextPolicy(BasePolicy):
             else:
                 rngs = [self.predict_rng] * len(observation)
                 chosen = self.distribution.sample(observation, rngs, self._predict_scores)
-        return torch.from_numpy(np.stack([self._encode(one.text) for one in chosen]))
+        return torch.from_numpy(np.stack([self._encode(action.text) for action in chosen]))
 
 
 class LLMPolicy(TextPolicy):
@@ -283,7 +285,7 @@ class LLMPolicy(TextPolicy):
             chosen = self.distribution.mode(questions, cache)
         else:
             chosen = self.distribution.sample(questions, rngs or self.rngs_of(len(questions)), cache)
-        return [one._replace(env_action=self._encode(one.text)) for one in chosen]
+        return [action._replace(env_action=self._encode(action.text)) for action in chosen]
 
     def evaluate_actions(
         self, paths: Sequence[TokenPath], *, whole_actions: bool = False, base_features: Tensor | None = None
@@ -336,8 +338,8 @@ class LLMPolicy(TextPolicy):
         """Return the value of each observation before any action token, `[n]`; 0 without a critic."""
         if self.critic is None:
             return torch.zeros(len(parse_observation(observation)[0]), device=self.device)
-        known = self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)])
-        return known.values[known.starts]
+        token_values = self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)])
+        return token_values.values[token_values.starts]
 
     def forward(self, observation: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return actions `[n, max_length]`, state values `[n]` and log-probabilities of the whole actions `[n]`."""
@@ -349,9 +351,12 @@ class LLMPolicy(TextPolicy):
 
 def _divided(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
     """Give the whole moments of a checkpoint the form of the sharded parameters."""
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state = {
-        number: {name: like(one, parameters[number]) if isinstance(one, Tensor) else one for name, one in own.items()}
-        for number, own in state_dict["state"].items()
+        number: {
+            name: like(value, parameters[number]) if isinstance(value, Tensor) else value
+            for name, value in moments.items()
+        }
+        for number, moments in state_dict["state"].items()
     }
     return {**state_dict, "state": state}

@@ -210,10 +210,10 @@ def _policy_step(
         """Add log-probabilities as scored up to those of the units."""
         return units.old_log_prob.new_zeros(len(advantages)).index_add(0, units.unit_of, log_probs)
 
-    def losses(log_probs: Tensor, here: Tensor | slice = slice(None)) -> Tensor:
+    def losses(log_probs: Tensor, indices: Tensor | slice = slice(None)) -> Tensor:
         """Compute the policy loss of some units, given their log-probabilities."""
-        n = units.n_tokens[here]
-        return surrogate(log_probs / n, units.old_log_prob[here] / n, advantages[here])
+        n = units.n_tokens[indices]
+        return surrogate(log_probs / n, units.old_log_prob[indices] / n, advantages[indices])
 
     slope = None
     if ratio.of_episodes:  # a chunk is a part of an episode: the slopes of all its tokens come from a pass before
@@ -228,17 +228,17 @@ def _policy_step(
     gradient = GradientTree(policy.adapter_parameters(), policy.lm.micro_batches, policy.lm.ranks)
     for part in evaluate(base_features=features):
         gradient.begin(part.micro_batch)
-        here = part.units
+        indices = part.units
         if slope is None:
-            loss = reduction.total(losses(part.log_prob, here), here)
+            loss = reduction.total(losses(part.log_prob, indices), indices)
         else:
-            loss = (slope[here] * part.log_prob).sum()
-        loss = loss - settings.ent_coef * reduction.total(part.entropy, here)
+            loss = (slope[indices] * part.log_prob).sum()
+        loss = loss - settings.ent_coef * reduction.total(part.entropy, indices)
         if part.kl_to_base is not None:
-            loss = loss + settings.kl_coef * reduction.total(part.kl_to_base, here)
-            base_kl[here] = part.kl_to_base.detach()
+            loss = loss + settings.kl_coef * reduction.total(part.kl_to_base, indices)
+            base_kl[indices] = part.kl_to_base.detach()
         (loss / reduction.denominator).backward()  # type: ignore[no-untyped-call]
-        new[here], entropy[here] = part.log_prob.detach(), part.entropy.detach()
+        new[indices], entropy[indices] = part.log_prob.detach(), part.entropy.detach()
     gradient.finish()
     new, entropy, base_kl = policy.lm.ranks.union(new, entropy, base_kl)
     new_units = of_units(new) if ratio.of_episodes else new
@@ -264,10 +264,10 @@ def _policy_step(
 @torch.no_grad()
 def _scored(policy: LLMPolicy, paths: Sequence[TokenPath], like: Tensor, *, whole_actions: bool = False) -> Tensor:
     """Compute the log-probabilities of all units of some actions, without gradient."""
-    found = torch.zeros_like(like)
+    log_probs = torch.zeros_like(like)
     for part in policy.evaluate_actions(paths, whole_actions=whole_actions):
-        found[part.units] = part.log_prob
-    return policy.lm.ranks.union(found)[0]
+        log_probs[part.units] = part.log_prob
+    return policy.lm.ranks.union(log_probs)[0]
 
 
 def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> dict[str, float]:
@@ -277,15 +277,15 @@ def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> dict[str, flo
     if not len(sampled):
         return {"sampling_mismatch": 0.0}
     again = _scored(policy, rollout.paths, sampled)
-    found = measure_mismatch(sampled.cpu(), again.cpu(), [len(path.decisions) for path in rollout.paths])
+    mismatch = measure_mismatch(sampled.cpu(), again.cpu(), [len(path.decisions) for path in rollout.paths])
     clean = policy.distribution.clean_mismatch(rollout.paths)
-    if clean is not None and (reason := gate(found, clean).reason):
+    if clean is not None and (reason := gate(mismatch, clean).reason):
         raise MismatchError(reason)
     rollout.old_log_prob[rollout.is_decision] = again
-    logged = {name: float(getattr(found, name)) for name in ("mean", "std", "largest")}
+    logged = {name: float(getattr(mismatch, name)) for name in ("mean", "std", "largest")}
     return {
-        "sampling_mismatch": found.ratio_error,
-        **{f"sampling_mismatch_{name}": one for name, one in logged.items()},
+        "sampling_mismatch": mismatch.ratio_error,
+        **{f"sampling_mismatch_{name}": value for name, value in logged.items()},
     }
 
 

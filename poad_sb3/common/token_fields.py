@@ -66,12 +66,12 @@ def _by_token(
     for choice in distribution.token_choices(question, chosen.path, cache, most=_MOST):
         at = choice.position
         text = partial(_text_after, lm.tokenizer, (*prompt, *action[:at]))
-        others = [
+        untaken = [
             (text(token), log_prob)
             for token, log_prob in zip(choice.tokens, choice.log_probs, strict=True)
             if token != action[at]
         ]
-        alternatives[at] = [(text(action[at]), float(chosen.log_probs[at])), *others[: _MOST - 1]]
+        alternatives[at] = [(text(action[at]), float(chosen.log_probs[at])), *untaken[: _MOST - 1]]
         entropies[at] = choice.entropy
     return {"token_options": options, "alternatives": alternatives, "entropies": entropies}
 

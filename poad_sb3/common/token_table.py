@@ -97,11 +97,11 @@ class GenerationTableCallback(BaseCallback):
         ]
         with self.path.open("a", encoding="utf-8") as file:
             # One write: the next start drops a line cut short by a kill.
-            file.write("".join(_json_line(one) for one in shown))
+            file.write("".join(_json_line(generation) for generation in shown))
             file.flush()
             os.fsync(file.fileno())
         exclude = ("stdout", "log", "json", "csv", "wandb")
-        self.logger.record(_KEY, "\n\n".join(markdown(one) for one in shown), exclude=exclude)
+        self.logger.record(_KEY, "\n\n".join(markdown(generation) for generation in shown), exclude=exclude)
         if self.verbose:
             print_generations(shown)
 
@@ -131,7 +131,9 @@ class GenerationTableCallback(BaseCallback):
             value=whole[0],
             advantage=whole[1],
             ret=whole[2],
-            tokens=tuple(TokenEntry(text, math.exp(log), n not in choices, *one) for n, (text, log, one) in parts),
+            tokens=tuple(
+                TokenEntry(text, math.exp(log), n not in choices, *credit) for n, (text, log, credit) in parts
+            ),
         )
 
 
@@ -143,7 +145,7 @@ def _picked(actions: Sequence[RolloutAction], n: int, pick: Pick) -> list[Rollou
     if n >= len(actions):
         return list(actions)
     if pick is Pick.SPREAD:
-        return [actions[place] for place in np.linspace(0, len(actions) - 1, n).round().astype(int)]
+        return [actions[index] for index in np.linspace(0, len(actions) - 1, n).round().astype(int)]
     ordered = sorted(actions, key=_advantage, reverse=True)
     n_worst = n // 2
     return [*ordered[: n - n_worst], *ordered[len(ordered) - n_worst :]]
@@ -165,16 +167,16 @@ def _lines_up_to(path: Path, step: int) -> Iterator[str]:
     text = path.read_text(encoding="utf-8", errors="replace")
     for line in text[: text.rfind("\n") + 1].split("\n"):
         try:
-            known = json.loads(line)["step"] <= step
+            is_logged = json.loads(line)["step"] <= step
         except (ValueError, TypeError, KeyError, RecursionError):  # damaged: the step is unknown
             continue
-        if known:
+        if is_logged:
             yield f"{line}\n"
 
 
-def _json_line(one: Generation) -> str:
-    tokens = [_record(token) for token in one.tokens]
-    return json.dumps({**_record(one), "tokens": tokens}, ensure_ascii=False) + "\n"
+def _json_line(generation: Generation) -> str:
+    tokens = [_record(token) for token in generation.tokens]
+    return json.dumps({**_record(generation), "tokens": tokens}, ensure_ascii=False) + "\n"
 
 
 def _record(entry: TokenEntry | Generation) -> dict[str, Any]:

@@ -194,8 +194,8 @@ def bilevel_gae(
     _checked_tokens(rewards, values, lengths)
     if anchor not in ("first", "last"):
         raise ValueError(f"Expected anchor to be 'first' or 'last'; got {anchor!r}.")
-    place = np.zeros_like(lengths) if anchor == "first" else lengths - 1
-    anchors = np.take_along_axis(values, place[..., None], axis=-1)
+    position = np.zeros_like(lengths) if anchor == "first" else lengths - 1
+    anchors = np.take_along_axis(values, position[..., None], axis=-1)
     inside = {"gamma_token": gamma_token, "gae_lambda_token": gae_lambda_token}
     decisions = token_gae(
         rewards, anchors, np.ones_like(lengths), next_values, episode_ends, gamma=gamma, gae_lambda=gae_lambda, **inside

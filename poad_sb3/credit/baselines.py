@@ -96,9 +96,9 @@ def state_leave_one_out(returns: Floats, cells: Integers, episodes: Integers) ->
         np.stack([members, episodes], axis=1), axis=0, return_index=True, return_inverse=True
     )
     totals = np.bincount(visits[:, 0], weights=returns[first])[members]
-    others = np.bincount(visits[:, 0])[members] - 1
-    baselines = (totals - returns[first][of_visit.ravel()]) / np.maximum(others, 1)
-    return returns - np.where(others > 0, baselines, 0.0)
+    n_others = np.bincount(visits[:, 0])[members] - 1
+    baselines = (totals - returns[first][of_visit.ravel()]) / np.maximum(n_others, 1)
+    return returns - np.where(n_others > 0, baselines, 0.0)
 
 
 def step_leave_one_out(returns: Floats, groups: Integers, episodes: Integers, steps: Integers) -> Floats:
@@ -119,7 +119,7 @@ def step_leave_one_out(returns: Floats, groups: Integers, episodes: Integers, st
     returns = np.asarray(returns, dtype=np.float64)
     _, members = np.unique(groups, return_inverse=True)
     pairs = np.unique(np.stack([members, episodes], axis=1), axis=0)
-    others = np.bincount(pairs[:, 0])[members] - 1
+    n_others = np.bincount(pairs[:, 0])[members] - 1
     _, cells = np.unique(np.stack([members, steps], axis=1), axis=0, return_inverse=True)
     totals = np.bincount(cells.ravel(), weights=returns)[cells.ravel()]
-    return returns - np.where(others > 0, (totals - returns) / np.maximum(others, 1), 0.0)
+    return returns - np.where(n_others > 0, (totals - returns) / np.maximum(n_others, 1), 0.0)

@@ -209,15 +209,15 @@ class ReturnToGo(Estimator):
         """See `Estimator.advantages`."""
         discounts = self.gamma**rollout.durations
         if self.credit_level == "token":
-            found = token_returns(
+            returns = token_returns(
                 rollout.rewards, rollout.lengths, rollout.episode_ends, gamma=discounts, gamma_token=self.gamma_token
             )
         else:
-            found = returns_to_go(rollout.rewards, rollout.episode_ends, gamma=discounts)[..., None]
-        real = (np.arange(found.shape[-1]) < rollout.lengths[..., None]) & rollout.counted[..., None]
+            returns = returns_to_go(rollout.rewards, rollout.episode_ends, gamma=discounts)[..., None]
+        real = (np.arange(returns.shape[-1]) < rollout.lengths[..., None]) & rollout.counted[..., None]
         step, env, _ = np.nonzero(real)
-        advantages = np.zeros(found.shape)
-        advantages[real] = self.compared(found[real], rollout, (step, env))
+        advantages = np.zeros(returns.shape)
+        advantages[real] = self.compared(returns[real], rollout, (step, env))
         return advantages
 
     def compared(self, returns: Floats, rollout: Rollout, at: tuple[NDArray[np.intp], NDArray[np.intp]]) -> Floats:
@@ -277,9 +277,9 @@ class EpisodeReturn(Estimator):
             advantages = centred(returns, cells, leave_one_out=self.leave_one_out, eps=eps)
         if self.advantage_scale == "batch":
             advantages = _scaled(advantages)
-        found = np.zeros((*episodes.shape, 1))
-        found[rollout.counted] = advantages[episodes[rollout.counted], None]
-        return found
+        of_tokens = np.zeros((*episodes.shape, 1))
+        of_tokens[rollout.counted] = advantages[episodes[rollout.counted], None]
+        return of_tokens
 
     @property
     def ignores(self) -> tuple[str, ...]:
@@ -336,9 +336,9 @@ def _pairs(first: Integers, second: Integers) -> Integers:
 
 def _renumbered(numbers: Integers, counted: Bools) -> Integers:
     """Return the numbers of entries that count from 0 on, without gaps; others are 0."""
-    found = np.zeros(numbers.shape, dtype=np.int64)
-    found[counted] = np.unique(numbers[counted], return_inverse=True)[1]
-    return found
+    dense = np.zeros(numbers.shape, dtype=np.int64)
+    dense[counted] = np.unique(numbers[counted], return_inverse=True)[1]
+    return dense
 
 
 def _scaled(advantages: Floats, *, of_variance: bool = False) -> Floats:
@@ -349,5 +349,5 @@ def _scaled(advantages: Floats, *, of_variance: bool = False) -> Floats:
     if len(advantages) < 2 or (advantages == advantages[0]).all():
         return advantages
     eps, variance = _EPS["batch"], advantages.var(ddof=1)
-    found: Floats = advantages / (np.sqrt(variance + eps) if of_variance else np.sqrt(variance) + eps)
-    return found
+    scaled: Floats = advantages / (np.sqrt(variance + eps) if of_variance else np.sqrt(variance) + eps)
+    return scaled

@@ -74,10 +74,10 @@ class CleanMismatch:
     largest: float
 
     @classmethod
-    def of(cls, found: Mismatch) -> CleanMismatch:
+    def of(cls, mismatch: Mismatch) -> CleanMismatch:
         """Take a measured batch as clean; figures below those of unavoidable rounding are raised to them."""
-        std = max(found.std, _LEAST_STD)
-        return cls(std, found.response_std, max(found.largest, _LEAST_LARGEST * std))
+        std = max(mismatch.std, _LEAST_STD)
+        return cls(std, mismatch.response_std, max(mismatch.largest, _LEAST_LARGEST * std))
 
     def bounds(self, n_responses: int, n_tokens: int) -> dict[str, float]:
         """Return the bounds of a batch: of its standard deviation, absolute mean and largest absolute difference.
@@ -153,26 +153,28 @@ def measure_mismatch(sampled: ArrayLike, scored: ArrayLike, lengths: ArrayLike) 
     )
 
 
-def gate(found: Mismatch, clean: CleanMismatch) -> Verdict:
+def gate(mismatch: Mismatch, clean: CleanMismatch) -> Verdict:
     """Decide whether a batch may be learned from.
 
     Args:
-        found: Mismatch of the batch.
+        mismatch: Mismatch of the batch.
         clean: Mismatch of a sampler without a fault, measured on other responses.
     """
     failed = [
-        (name, abs(getattr(found, name)), bound)
-        for name, bound in clean.bounds(found.n_responses, found.n_tokens).items()
-        if not abs(getattr(found, name)) <= bound  # NaN fails
+        (name, abs(getattr(mismatch, name)), bound)
+        for name, bound in clean.bounds(mismatch.n_responses, mismatch.n_tokens).items()
+        if not abs(getattr(mismatch, name)) <= bound  # NaN fails
     ]
     if not failed:
         return Verdict(True)
     # A fault moves several statistics; its own one is the farthest beyond its bound.
-    name, value, bound = max(failed, key=lambda one: one[1] / one[2] if math.isfinite(one[1]) else math.inf)
+    name, value, bound = max(
+        failed, key=lambda failure: failure[1] / failure[2] if math.isfinite(failure[1]) else math.inf
+    )
     statistic, cause = _CAUSES[name]
     return Verdict(
         False,
         f"Expected sampled log-probabilities that the learner reproduces, with a {statistic} of at most {bound:.2g}; "
-        f"got {value:.2g} over {found.n_tokens} tokens. Likely cause: {cause}. Fix: let the sampler use the learner's "
-        "weights, dtype, token ids and whole distribution.",
+        f"got {value:.2g} over {mismatch.n_tokens} tokens. Likely cause: {cause}. Fix: let the sampler use the "
+        "learner's weights, dtype, token ids and whole distribution.",
     )

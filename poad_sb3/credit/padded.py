@@ -219,8 +219,8 @@ def rebn(
 ) -> Array:
     """Compute return batch normalization (GEM, arXiv 2510.01051): returns to go, normalised over all actions."""
     turns = Turns.of(rewards, mask, turn_ids)
-    one = np.zeros(len(turns.rows), dtype=np.int64)
-    return turns.of_actions(baselines.centred(turns.returns(gamma), one, eps=eps, ddof=ddof))
+    group = np.zeros(len(turns.rows), dtype=np.int64)
+    return turns.of_actions(baselines.centred(turns.returns(gamma), group, eps=eps, ddof=ddof))
 
 
 def grpo(rewards: Array, mask: Array, groups: Iterable[Hashable], *, eps: float = 1e-6) -> Array:

@@ -54,8 +54,8 @@ def returns_to_go(rewards: Floats, episode_ends: Bools, *, gamma: float | Floats
     Returns:
         Returns to go, `[steps, envs]`, float64.
     """
-    one = np.ones(rewards.shape, dtype=np.int64)
-    return token_returns(rewards, one, episode_ends, gamma=gamma, gamma_token=1.0)[..., 0]
+    lengths = np.ones(rewards.shape, dtype=np.int64)
+    return token_returns(rewards, lengths, episode_ends, gamma=gamma, gamma_token=1.0)[..., 0]
 
 
 def token_returns(

@@ -78,16 +78,16 @@ def _node(about: dict[str, Any], answer: Any) -> Node:
     import ray
 
     amounts = about["Resources"]
-    found = Node(
+    node = Node(
         f"{about['NodeManagerHostname']} ({about['NodeManagerAddress']})",
         amounts.get("CPU", 0.0),
         amounts.get("GPU", 0.0),
         amounts.get("sandbox", 0.0),
     )
     try:
-        return found._replace(**ray.get(answer, timeout=_SECONDS))
+        return node._replace(**ray.get(answer, timeout=_SECONDS))
     except Exception as error:  # of Ray, or of imports there
-        return found._replace(problem=f"{type(error).__name__}: {first_line(error)}")
+        return node._replace(problem=f"{type(error).__name__}: {first_line(error)}")
 
 
 def _describe_here() -> dict[str, Any]:

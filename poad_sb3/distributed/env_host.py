@@ -194,13 +194,15 @@ class EnvHost:
         operations: list[tuple[int, Operation]] = pickle.loads(packed)
         try:
             if self._steps_elsewhere:
-                for place, operation in operations:
+                for index, operation in operations:
                     if isinstance(operation, Step):
-                        self._threads[place].begin(partial(self._envs[place].step, operation.action[None]))
-            answers = [(self._run(place, one), self._state_after(place, one)) for place, one in operations]
+                        self._threads[index].begin(partial(self._envs[index].step, operation.action[None]))
+            answers = [
+                (self._run(index, operation), self._state_after(index, operation)) for index, operation in operations
+            ]
         except BaseException:
-            for place, _ in operations:  # as after the error of an ordinary vector, none of them is stepping
-                self._threads[place].drop()
+            for index, _ in operations:  # as after the error of an ordinary vector, none of them is stepping
+                self._threads[index].drop()
             raise
         return _dumps(answers)
 
@@ -214,26 +216,26 @@ class EnvHost:
             WorkerError: If an environment refuses its state, or the same operations give another result.
         """
         histories: list[History] = pickle.loads(packed)
-        for place, history in enumerate(histories):
+        for index, history in enumerate(histories):
             last: tuple[Any, ...] | None = None
             if history.operations:
-                self._restore_state(place, history)  # methods may need an environment that was reset
+                self._restore_state(index, history)  # methods may need an environment that was reset
             for compressed in history.operations:
                 operation: Operation = pickle.loads(zlib.decompress(compressed))
-                value = self._run(place, operation)
+                value = self._run(index, operation)
                 last = value[:3] if isinstance(value, Stepped) else last
-            self._restore_state(place, history)
+            self._restore_state(index, history)
             if history.state is None and not _equal(last, history.last):
                 raise WorkerError(
                     "Expected an environment without get_state to give the same results for the same seed and "
-                    f"actions; environment {place} of the actor did not. Fix: go on from a checkpoint; give it "
+                    f"actions; environment {index} of the actor did not. Fix: go on from a checkpoint; give it "
                     "get_state and set_state, or take all randomness from self.np_random."
                 )
 
-    def _restore_state(self, place: int, history: History) -> None:
-        if history.state is not None and not restore_envs(self._envs[place], [pickle.loads(history.state)]):
+    def _restore_state(self, index: int, history: History) -> None:
+        if history.state is not None and not restore_envs(self._envs[index], [pickle.loads(history.state)]):
             raise WorkerError(
-                f"Expected a new environment of the same kind to take the state of a lost one; environment {place} of "
+                f"Expected a new environment of the same kind to take the state of a lost one; environment {index} of "
                 "the actor refused it. Fix: go on from a checkpoint."
             )
 
@@ -244,23 +246,23 @@ class EnvHost:
         for env in self._envs:
             env.close()
 
-    def _run(self, place: int, operation: Operation) -> Any:
-        env = self._envs[place]
+    def _run(self, index: int, operation: Operation) -> Any:
+        env = self._envs[index]
         if isinstance(operation, Reset):
             env._seeds, env._options = [operation.seed], [dict(operation.options)]
             observation = env.reset()
             return Stepped(observation, np.zeros(1, np.float32), np.zeros(1, bool), {}, env.reset_infos[0])
         if isinstance(operation, Invoke):
-            found = getattr(env, operation.method)(*operation.args, **operation.kwargs)
-            return None if found is None else found[0]
-        thread = self._threads[place]
+            answer = getattr(env, operation.method)(*operation.args, **operation.kwargs)
+            return None if answer is None else answer[0]
+        thread = self._threads[index]
         result = thread.wait() if thread.is_stepping else env.step(operation.action[None])
         observation, rewards, dones, infos = result
         return Stepped(observation, rewards, dones, infos[0], env.reset_infos[0] if dones[0] else None)
 
-    def _state_after(self, place: int, operation: Operation) -> bytes | None:
+    def _state_after(self, index: int, operation: Operation) -> bytes | None:
         reads = isinstance(operation, Invoke) and not operation.changes
-        return None if reads else _state(self._envs[place])
+        return None if reads else _state(self._envs[index])
 
 
 def _same(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:

@@ -32,7 +32,7 @@ class GradientTree:
 
     def __init__(self, parameters: Sequence[nn.Parameter], n_parts: int, ranks: Ranks) -> None:
         self._parameters, self._n_parts, self._ranks = list(parameters), n_parts, ranks
-        self._is_summed = any(isinstance(one, DTensor) for one in self._parameters)
+        self._is_summed = any(isinstance(parameter, DTensor) for parameter in self._parameters)
         self._part: int | None = None
         # Sums of whole branches: number of micro-batches in each, the first of them, and the gradient.
         self._branches: list[tuple[int, int, _Gradient]] = []
@@ -52,9 +52,10 @@ class GradientTree:
             total = self._join(0, self._n_parts)
         else:
             size = self._n_parts // self._ranks.size
-            own = self._join(self._ranks.rank * size, size)
+            subtotal = self._join(self._ranks.rank * size, size)
             self._branches = [
-                (size, rank * size, branch) for rank, branch in enumerate(_gathered(self._parameters, own, self._ranks))
+                (size, rank * size, branch)
+                for rank, branch in enumerate(_gathered(self._parameters, subtotal, self._ranks))
             ]
             total = self._join(0, self._n_parts)
         for parameter, gradient in zip(self._parameters, total, strict=True):
@@ -76,35 +77,35 @@ class GradientTree:
 
     def _join(self, first: int, size: int) -> _Gradient:
         """Return the sum of the branches among some micro-batches, a node of the tree."""
-        here = [one for one in self._branches if first <= one[1] < first + size]
-        if len(here) <= 1:
-            return here[0][2] if here else [None] * len(self._parameters)
+        branches = [branch for branch in self._branches if first <= branch[1] < first + size]
+        if len(branches) <= 1:
+            return branches[0][2] if branches else [None] * len(self._parameters)
         half = size // 2
         return _sum(self._join(first, half), self._join(first + half, half))
 
 
 def _sum(left: _Gradient, right: _Gradient) -> _Gradient:
     return [
-        one if other is None else other if one is None else one.add_(other)
-        for one, other in zip(left, right, strict=True)
+        gradient if other is None else other if gradient is None else gradient.add_(other)
+        for gradient, other in zip(left, right, strict=True)
     ]
 
 
-def _gathered(parameters: Sequence[nn.Parameter], own: _Gradient, ranks: Ranks) -> list[_Gradient]:
+def _gathered(parameters: Sequence[nn.Parameter], gradients: _Gradient, ranks: Ranks) -> list[_Gradient]:
     """Return the gradient of each rank, in their order."""
-    reached = [float(gradient is not None) for gradient in own]
+    reached = [float(gradient is not None) for gradient in gradients]
     filled = [
         (torch.zeros_like(parameter) if gradient is None else gradient).float().flatten()
-        for parameter, gradient in zip(parameters, own, strict=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True)
     ]
     flat = torch.cat([torch.tensor(reached, device=filled[0].device), *filled])
-    found: list[_Gradient] = []
+    gathered: list[_Gradient] = []
     for branch in ranks.gather_tensors(flat):
-        parts = torch.split(branch[len(reached) :], [one.numel() for one in parameters])
-        found.append(
+        parts = torch.split(branch[len(reached) :], [parameter.numel() for parameter in parameters])
+        gathered.append(
             [
                 part.view_as(parameter).to(parameter.dtype) if is_reached else None
                 for part, parameter, is_reached in zip(parts, parameters, branch[: len(reached)].tolist(), strict=True)
             ]
         )
-    return found
+    return gathered

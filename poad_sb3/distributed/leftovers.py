@@ -44,7 +44,7 @@ def remove_folder(folder: Path) -> None:
 
 def remove_leftovers(kind: str) -> None:
     """Remove the folders of a kind whose processes have ended, as far as they are this user's."""
-    for folder in (one for base in bases() for one in Path(base).glob(f"{kind}[0-9]*-*")):
+    for folder in (path for base in bases() for path in Path(base).glob(f"{kind}[0-9]*-*")):
         pid = folder.name.removeprefix(kind).partition("-")[0]
         with contextlib.suppress(FileNotFoundError):  # another process removes it too
             is_own = pid.isdecimal() and folder.lstat().st_uid == os.getuid()

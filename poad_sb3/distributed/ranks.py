@@ -108,11 +108,11 @@ class Ranks:
 
     # ------------------------------------------------------------------ exchange
 
-    def merge(self, found: Mapping[int, T]) -> dict[int, T]:
+    def merge(self, results: Mapping[int, T]) -> dict[int, T]:
         """All-gather results by their number, where passes are split; else return those that are given."""
         if not self.is_data_parallel:
-            return dict(found)
-        return {number: one for some in self._gather(found) for number, one in some.items()}
+            return dict(results)
+        return {number: result for some in self._gather(results) for number, result in some.items()}
 
     def union(self, *values: Tensor) -> list[Tensor]:
         """All-reduce (sum) tensors of one shape that each rank has filled in places of its own, 0 elsewhere.
@@ -121,44 +121,44 @@ class Ranks:
         """
         if not self.is_data_parallel:
             return list(values)
-        stacked = torch.stack([one.detach().to("cpu", torch.float32) for one in values])
+        stacked = torch.stack([tensor.detach().to("cpu", torch.float32) for tensor in values])
         with self._exchange():
             dist.all_reduce(stacked, group=self._group)
-        return [one.to(like) for one, like in zip(stacked, values, strict=True)]
+        return [tensor.to(like) for tensor, like in zip(stacked, values, strict=True)]
 
-    def gather_tensors(self, own: Tensor) -> list[Tensor]:
+    def gather_tensors(self, tensor: Tensor) -> list[Tensor]:
         """All-gather a float32 tensor of each rank, all of one shape, in their order."""
-        on_host = own.to("cpu")
+        on_host = tensor.to("cpu")
         gathered = [torch.empty_like(on_host) for _ in range(self.size)]
         with self._exchange():
             dist.all_gather(gathered, on_host, group=self._group)
-        return [one.to(own.device) for one in gathered]
+        return [part.to(tensor.device) for part in gathered]
 
-    def require_equal(self, what: str, own: str) -> None:
+    def require_equal(self, name: str, text: str) -> None:
         """Check that a text is the same on all ranks.
 
         Args:
-            what: Name of the text, for the error.
-            own: Text of this rank.
+            name: Name of the text, for the error.
+            text: Text of this rank.
 
         Raises:
             RankError: If the texts differ.
         """
         if self.size == 1:
             return
-        everywhere = self._gather(own)
-        differing = [rank for rank, one in enumerate(everywhere) if one != everywhere[0]]
+        everywhere = self._gather(text)
+        differing = [rank for rank, other in enumerate(everywhere) if other != everywhere[0]]
         if differing:
             raise RankError(
-                f"Expected the same {what} on all {self.size} ranks; rank {differing[0]} has others than rank 0. Fix: "
+                f"Expected the same {name} on all {self.size} ranks; rank {differing[0]} has others than rank 0. Fix: "
                 "the same script, versions, kind of processor and thread count on each, and no callback that changes "
                 "the model."
             )
 
-    def _gather(self, own: T) -> list[T]:
+    def _gather(self, value: T) -> list[T]:
         gathered: list[Any] = [None] * self.size
         with self._exchange():
-            dist.all_gather_object(gathered, own, group=self._group)
+            dist.all_gather_object(gathered, value, group=self._group)
         self._forget()
         return gathered
 
@@ -222,8 +222,8 @@ class Ranks:
         self._n_on_rank_zero += 1
         key = f"rank_zero/{self._n_on_rank_zero}"
         if self.rank > 0:
-            found: T = self._await_rank_zero(name, key)
-            return found
+            awaited: T = self._await_rank_zero(name, key)
+            return awaited
         self._rank_zero_only = True
         try:
             result = run()
@@ -239,11 +239,11 @@ class Ranks:
     def _publish(self, key: str, answer: bytes) -> None:
         """Write an answer to the store: its first piece last, with the number of the others before it."""
         assert self._store is not None
-        first, *others = [answer[start : start + _PIECE] for start in range(0, len(answer), _PIECE)]
-        for number, piece in enumerate(others):
+        first, *pieces = [answer[start : start + _PIECE] for start in range(0, len(answer), _PIECE)]
+        for number, piece in enumerate(pieces):
             self._store.set(f"{key}/{number}", piece)
-        self._store.set(key, len(others).to_bytes(4, "big") + first)
-        self._published += [key, *(f"{key}/{number}" for number in range(len(others)))]
+        self._store.set(key, len(pieces).to_bytes(4, "big") + first)
+        self._published += [key, *(f"{key}/{number}" for number in range(len(pieces)))]
 
     def _published_at(self, key: str) -> bytes:
         assert self._store is not None
@@ -396,20 +396,20 @@ def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
             )
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
-    found = None
+    ranks = None
     try:
         store, rank, _ = next(dist.rendezvous("env://", timeout=MEETING))  # type: ignore[attr-defined]
-        found = Ranks(rank, n_procs, dist.PrefixStore("ranks", store), None, timeout)  # type: ignore[attr-defined]
-        found.meet()
+        ranks = Ranks(rank, n_procs, dist.PrefixStore("ranks", store), None, timeout)  # type: ignore[attr-defined]
+        ranks.meet()
         store.set_timeout(timeout)
         group = dist.PrefixStore("group", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, timeout=timeout, store=group, rank=rank, world_size=n_procs)
-        found._group = dist.group.WORLD
+        ranks._group = dist.group.WORLD
     except (RuntimeError, ValueError) as error:
-        if found is not None:
-            found.end()
+        if ranks is not None:
+            ranks.end()
         raise RankError(f"Expected to meet {n_procs} ranks; they did not ({_line(error)}).") from error
-    _current = found
+    _current = ranks
     return _current
 
 

@@ -137,9 +137,9 @@ def _start() -> None:
     token.touch(mode=0o600)
     RayConnection._token = RayConnection._token or secrets.token_hex(32)
     token.write_text(RayConnection._token, encoding="ascii")
-    own = {_LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_TOKEN_PATH": str(token)}
-    RayConnection._before = {name: os.environ.get(name) for name in (*own, "RAY_AUTH_MODE")}
-    os.environ |= own
+    variables = {_LOOPBACK: "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_TOKEN_PATH": str(token)}
+    RayConnection._before = {name: os.environ.get(name) for name in (*variables, "RAY_AUTH_MODE")}
+    os.environ |= variables
     import ray
 
     RayConnection._folder = folder

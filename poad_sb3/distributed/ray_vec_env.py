@@ -116,8 +116,8 @@ class RayVecEnv(VecEnv):
             with contextlib.suppress(Exception):  # of a step whose result is dropped
                 self.step_wait()
         operations = [
-            Reset(self._actors.repeatable(place, seed), options)
-            for place, (seed, options) in enumerate(zip(self._seeds, self._options, strict=True))
+            Reset(self._actors.repeatable(index, seed), options)
+            for index, (seed, options) in enumerate(zip(self._seeds, self._options, strict=True))
         ]
         results = self._actors.run(range(self.num_envs), operations)
         self._reset_seeds()
@@ -277,17 +277,17 @@ class _Actors:
 
     # ------------------------------------------------------------------ operations
 
-    def repeatable(self, place: int, seed: int | None) -> int | None:
+    def repeatable(self, index: int, seed: int | None) -> int | None:
         """Return the seed of a reset; drawn here where an environment without a state has had none yet."""
-        (history,) = [one.histories[place - one.span.start] for one in self._all if place in one.span]
+        (history,) = [actor.histories[index - actor.span.start] for actor in self._all if index in actor.span]
         unknown = seed is None and history.state is None and history.last is None
         return secrets.randbits(31) if unknown else seed
 
     def run(self, places: Sequence[int], operations: Sequence[Operation]) -> list[Any]:
         """Run an operation of each of these environments, and return the results in their order."""
         self._submit(_NOW, places, operations)
-        found = self._answers(_NOW)
-        return [found[place] for place in places]
+        results = self._answers(_NOW)
+        return [results[index] for index in places]
 
     def begin(self, operations: Sequence[Step]) -> None:
         """Begin a step of all environments."""
@@ -296,7 +296,7 @@ class _Actors:
     def finish(self) -> list[Stepped]:
         """Wait for the step of all environments."""
         results = self._answers(_STEP)
-        return [results[place] for place in sorted(results)]
+        return [results[index] for index in sorted(results)]
 
     def _submit(self, key: str, places: Sequence[int], operations: Sequence[Operation]) -> None:
         if not self._is_open:
@@ -306,9 +306,9 @@ class _Actors:
             )
         for actor in self._all:
             mine = [
-                (place - actor.span.start, one)
-                for place, one in zip(places, operations, strict=True)
-                if place in actor.span
+                (index - actor.span.start, operation)
+                for index, operation in zip(places, operations, strict=True)
+                if index in actor.span
             ]
             if mine:
                 actor.calls[key] = _Call(mine, cloudpickle.dumps(mine))
@@ -333,7 +333,7 @@ class _Actors:
         calls = [actor.calls.pop(key) for actor in asked]
         if failed is not None:
             raise failed
-        return {place: value for call in calls for place, value in (call.found or {}).items()}
+        return {index: value for call in calls for index, value in (call.found or {}).items()}
 
     def _answer(self, actor: _Actor, call: _Call) -> None:
         """Wait for an actor's answer to a call; a lost actor is restored and asked again."""
@@ -348,10 +348,10 @@ class _Actors:
                 self._replace_lost(actor, error)
                 continue
             actor.n_losses = 0
-            for (place, operation), (value, state) in zip(call.operations, answers, strict=True):
-                actor.histories[place].note(operation, value, state)
+            for (index, operation), (value, state) in zip(call.operations, answers, strict=True):
+                actor.histories[index].note(operation, value, state)
             call.found = {
-                actor.span[place]: value for (place, _), (value, _) in zip(call.operations, answers, strict=True)
+                actor.span[index]: value for (index, _), (value, _) in zip(call.operations, answers, strict=True)
             }
 
     # ------------------------------------------------------------------ life of an actor
@@ -429,10 +429,10 @@ class _Actors:
         except ray.exceptions.RayError:
             raise
         except BaseException:  # environments are not those that were lost: the next call shall find no actor
-            for one in self._all:
-                if one.is_new:
-                    ray.kill(one.handle, no_restart=True)
-                    one.is_new = False
+            for other in self._all:
+                if other.is_new:
+                    ray.kill(other.handle, no_restart=True)
+                    other.is_new = False
             raise
         actor.is_new = False
         _log.warning("Actor %d was made again: %s.", actor.number, actor.about)
@@ -479,5 +479,5 @@ def _maker(
     """Return a function that makes an environment, with the registration of an id that an actor may not know."""
     if not isinstance(env, str):
         return partial(env, **env_kwargs)
-    known = gym.registry.get(env)
-    return partial(gym.make, env if known is None else copy.deepcopy(known), **env_kwargs)
+    spec = gym.registry.get(env)
+    return partial(gym.make, env if spec is None else copy.deepcopy(spec), **env_kwargs)

@@ -47,12 +47,14 @@ def whole(state: Any, *, keep: bool = True) -> Any:
         tensor = state.full_tensor()
         return tensor.detach().cpu() if keep else None
     if isinstance(state, dict):
-        return {name: whole(one, keep=keep) for name, one in state.items()}
-    return [whole(one, keep=keep) for one in state] if isinstance(state, list) else state
+        return {name: whole(value, keep=keep) for name, value in state.items()}
+    return [whole(value, keep=keep) for value in state] if isinstance(state, list) else state
 
 
-def like(tensor: Tensor, own: Tensor) -> Tensor:
+def like(tensor: Tensor, reference: Tensor) -> Tensor:
     """Return a whole tensor in the form of another of its shape: only this rank's part if that one is sharded."""
-    if not isinstance(own, DTensor) or isinstance(tensor, DTensor) or tensor.shape != own.shape:
+    if not isinstance(reference, DTensor) or isinstance(tensor, DTensor) or tensor.shape != reference.shape:
         return tensor
-    return distribute_tensor(tensor.to(own.device, own.dtype), own.device_mesh, own.placements, src_data_rank=None)
+    return distribute_tensor(
+        tensor.to(reference.device, reference.dtype), reference.device_mesh, reference.placements, src_data_rank=None
+    )

@@ -94,30 +94,30 @@ def require_agreement(lm: LanguageModel, check: Check) -> None:
     Raises:
         ModelError: If the model does not agree, unless `check` is `"warn"`.
     """
-    found = _settled(lm)
-    if not found.agrees(lm.is_full_precision):
+    agreement = _settled(lm)
+    if not agreement.agrees(lm.is_full_precision):
         tolerance = RATIO_TOLERANCE if lm.is_full_precision else ROUNDED_TOLERANCE
         message = (
             f"Expected an architecture whose update reproduces its own sampling within {tolerance}; {lm.source.name!r} "
-            f"({lm.base.config.model_type}) has a ratio error of {found.ratio:.2g} before any step, and its "
-            f"log-probabilities differ by {found.log_prob:.2g} from its own forward pass. Fix: another architecture, "
-            "or policy_kwargs=dict(check='warn') to train all the same."
+            f"({lm.base.config.model_type}) has a ratio error of {agreement.ratio:.2g} before any step, and its "
+            f"log-probabilities differ by {agreement.log_prob:.2g} from its own forward pass. Fix: another "
+            "architecture, or policy_kwargs=dict(check='warn') to train all the same."
         )
         refuse(check, message)
 
 
 def _settled(lm: LanguageModel) -> Agreement:
     """Measure a model, by plain passes if it does not agree otherwise."""
-    found = measure_agreement(lm)
-    if found.agrees(lm.is_full_precision) or lm.plain_passes:
-        return found
+    agreement = measure_agreement(lm)
+    if agreement.agrees(lm.is_full_precision) or lm.plain_passes:
+        return agreement
     lm.use_plain_passes()
     plain = measure_agreement(lm)
     if plain.agrees(lm.is_full_precision):
         warnings.warn(
             f"Passes of several texts do not reproduce the sampling of {lm.source.name!r} (ratio error "
-            f"{found.ratio:.2g}, log-probabilities differ by {found.log_prob:.2g}), so each takes one of its own, "
-            "which is slow.",
+            f"{agreement.ratio:.2g}, log-probabilities differ by {agreement.log_prob:.2g}), so each takes one of its "
+            "own, which is slow.",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -217,7 +217,7 @@ def examine(lm: LanguageModel) -> ModelReport:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # its figures are in the report
-        found = _settled(lm)
+        agreement = _settled(lm)
     export, problem = None, ""
     try:
         with perturbed(lm.network):
@@ -227,13 +227,13 @@ def examine(lm: LanguageModel) -> ModelReport:
     verdict = "agrees" if export is not None and export < EXPORT_TOLERANCE else "export differs"
     return ModelReport(
         architecture=lm.base.config.model_type,
-        ratio=found.ratio,
-        log_prob=found.log_prob,
+        ratio=agreement.ratio,
+        log_prob=agreement.log_prob,
         export=export,
         export_problem=problem,
         passes=("one by one" if lm.plain_passes else "trees" if lm.packs_trees else "rows")
         + (", cache" if lm.caches else ""),
-        verdict=verdict if found.agrees(lm.is_full_precision) else "refused",
+        verdict=verdict if agreement.agrees(lm.is_full_precision) else "refused",
     )
 
 
@@ -241,16 +241,25 @@ def examine(lm: LanguageModel) -> ModelReport:
 @torch.no_grad()
 def perturbed(network: Any) -> Iterator[None]:
     """Perturb an adapter (it starts as the identity), and restore it; a model without one is left alone."""
-    trained = [one for one in network.parameters() if one.requires_grad] if isinstance(network, PeftModel) else []
-    kept = [one.detach().clone() for one in trained]
+    trained = (
+        [parameter for parameter in network.parameters() if parameter.requires_grad]
+        if isinstance(network, PeftModel)
+        else []
+    )
+    kept = [parameter.detach().clone() for parameter in trained]
     generator = torch.Generator().manual_seed(0)
     try:
-        for one in trained:
-            one.add_(like((0.05 * torch.randn(one.shape, generator=generator)).to(one.device, one.dtype), one))
+        for parameter in trained:
+            parameter.add_(
+                like(
+                    (0.05 * torch.randn(parameter.shape, generator=generator)).to(parameter.device, parameter.dtype),
+                    parameter,
+                )
+            )
         yield
     finally:
-        for one, before in zip(trained, kept, strict=True):
-            one.copy_(before)
+        for parameter, before in zip(trained, kept, strict=True):
+            parameter.copy_(before)
 
 
 def _ratio_error(lm: LanguageModel) -> float:
@@ -274,7 +283,10 @@ def _log_prob_error(lm: LanguageModel) -> float:
     worst = 0.0
     for chunk in lm.chunks(rows):
         ours = lm.vocabulary_logits(lm.hidden_states([rows[index] for index in chunk])).log_softmax(-1)
-        worst = max(worst, *(_difference(one, _own(lm.base, prompts[at])) for one, at in zip(ours, chunk, strict=True)))
+        worst = max(
+            worst,
+            *(_difference(log_prob, _own(lm.base, prompts[at])) for log_prob, at in zip(ours, chunk, strict=True)),
+        )
     return worst
 
 
@@ -304,8 +316,8 @@ def _prompts(lm: LanguageModel) -> tuple[list[TokenIds], list[int]]:
 
 
 def _trie(pool: Sequence[int], end: int) -> ActionTrie:
-    one, two = pool[0], pool[-1]
-    return build_trie(((one, one, two, end), (one, one, end), (one, two, end), (two, end)))
+    first, last = pool[0], pool[-1]
+    return build_trie(((first, first, last, end), (first, first, end), (first, last, end), (last, end)))
 
 
 @torch.no_grad()
@@ -327,7 +339,7 @@ def _free(lm: LanguageModel, prompts: Sequence[TokenIds]) -> list[Sampled]:
     """Return a free action behind each prompt, with the log-probabilities of sampling it."""
     uniforms = np.random.default_rng(1).random((len(prompts), _WRITTEN))
     written = generate(lm, prompts, SamplingSettings(max_new_tokens=_WRITTEN), uniforms)
-    return [(one.path, one.log_probs) for one in written]
+    return [(action.path, action.log_probs) for action in written]
 
 
 def _scored(lm: LanguageModel, paths: Sequence[TokenPath], n_units: int) -> Tensor:

@@ -263,7 +263,7 @@ class ActionDistribution(ABC):
         device = self.lm.base.device
         children = [decision.children for path in paths for decision in path.decisions]
         rows: dict[DecisionRow, int] = {}
-        found: list[tuple[int, int, int]] = []
+        triples: list[tuple[int, int, int]] = []
         units: list[int] = []
         n_units = 0
         for path in paths:
@@ -272,26 +272,26 @@ class ActionDistribution(ABC):
                 continue
             index = rows.setdefault(deciding, len(rows))
             nodes = path.nodes if path.row is not None else range(len(path.decisions))
-            found += [(index, node, decision.choice) for node, decision in zip(nodes, path.decisions, strict=True)]
+            triples += [(index, node, decision.choice) for node, decision in zip(nodes, path.decisions, strict=True)]
             units += [n_units] * len(path.decisions) if whole_actions else range(n_units, n_units + len(path.decisions))
             n_units = units[-1] + 1
         all_rows, unit = list(rows), torch.tensor(units)
-        row_of, node_of, choice = torch.tensor(found, dtype=torch.int64).reshape(-1, 3).unbind(1)
+        row_of, node_of, choice = torch.tensor(triples, dtype=torch.int64).reshape(-1, 3).unbind(1)
         for micro_batch, chunk in self.lm.own_chunks([row.row for row in all_rows]):
             # All of this is computed on the host, without waiting for the device.
-            place = torch.full((len(all_rows),), -1)
-            place[chunk] = torch.arange(len(chunk))
-            here = (place[row_of] >= 0).nonzero().squeeze(-1)
-            row = place[row_of[here]]
+            position = torch.full((len(all_rows),), -1)
+            position[chunk] = torch.arange(len(chunk))
+            inside = (position[row_of] >= 0).nonzero().squeeze(-1)
+            row = position[row_of[inside]]
             sizes = torch.tensor([len(all_rows[index].decisions) for index in chunk])
             first = sizes.cumsum(0) - sizes
-            asked = (moved(part, device) for part in (row, first[row] + node_of[here], choice[here]))
+            asked = (moved(part, device) for part in (row, first[row] + node_of[inside], choice[inside]))
             base = None
             if base_features is not None:
-                base = base_features[moved(here, device)], [children[index] for index in here.tolist()]
+                base = base_features[moved(inside, device)], [children[index] for index in inside.tolist()]
             log_prob, entropy, action_entropy, kl = self._score([all_rows[index] for index in chunk], *asked, base=base)
             # All decisions of an action are in one row: sum them within units.
-            units_here, unit_of = (moved(part, device) for part in torch.unique(unit[here], return_inverse=True))
+            units_here, unit_of = (moved(part, device) for part in torch.unique(unit[inside], return_inverse=True))
             total = partial(_sum_within, unit_of, len(units_here))
             if whole_actions and action_entropy is not None:
                 of_units = total(action_entropy) / total(torch.ones_like(entropy))
@@ -312,7 +312,7 @@ class ActionDistribution(ABC):
         self,
         rows: Sequence[DecisionRow],
         row_of: Tensor,
-        place: Tensor,
+        positions: Tensor,
         choice: Tensor,
         *,
         base: tuple[Tensor, list[TokenIds]] | None,
@@ -322,7 +322,7 @@ class ActionDistribution(ABC):
         Args:
             rows: Rows of the chunk.
             row_of: Row of each decision, `[D]`.
-            place: Place of each decision among all decisions of the rows, `[D]`.
+            positions: Position of each decision among all decisions of the rows, `[D]`.
             choice: Index of the chosen token among the children of each decision, `[D]`.
             base: Frozen-trunk features before each decision and its children, if divergences from the base are wanted;
                 else None.
@@ -330,14 +330,14 @@ class ActionDistribution(ABC):
         Returns:
             Log-probability and entropy of each, `[D]`; entropy of its whole action, and divergence, where known.
         """
-        temperatures = _temperatures(rows, place.device)[place] if rows[0].mixture is None else None
+        temperatures = _temperatures(rows, positions.device)[positions] if rows[0].mixture is None else None
         if rows[0].is_open:
-            hidden = self.lm.hidden_states([row.row for row in rows])[place]
+            hidden = self.lm.hidden_states([row.row for row in rows])[positions]
             picks = Picks(choice, [1] * len(choice))
             log_prob, entropy, kl = self.lm.statistics(hidden, picks, temperatures, None if base is None else base[0])
             return log_prob, entropy, None, None if base is None else kl
         edges = self.edges(rows)
-        log_prob = edges.log_probs[edges.starts[place] + choice]
+        log_prob = edges.log_probs[edges.starts[positions] + choice]
         whole = None if edges.row_entropies is None else edges.row_entropies[row_of]
         divergence = None
         if base is not None and temperatures is not None:
@@ -345,12 +345,12 @@ class ActionDistribution(ABC):
             with torch.no_grad():
                 logits = self.lm.child_logits(features, children, reference=True)
                 reference = _child_edges(logits, children, temperatures)
-            counts = torch.tensor([len(tokens) for tokens in children], device=place.device)
+            counts = torch.tensor([len(tokens) for tokens in children], device=positions.device)
             of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
             within = torch.arange(len(of), device=counts.device) - reference.starts[of]
-            ours = edges.log_probs[edges.starts[place][of] + within]
+            ours = edges.log_probs[edges.starts[positions][of] + within]
             divergence = ours.new_zeros(len(counts)).index_add(0, of, ours.exp() * (ours - reference.log_probs))
-        return log_prob, edges.entropies[place], whole, divergence
+        return log_prob, edges.entropies[positions], whole, divergence
 
 
 def decision_row(path: TokenPath) -> DecisionRow | None:
@@ -410,8 +410,10 @@ class ScoreCache:
 
     def current(self) -> dict[DecisionRow, NDArray[np.float32]]:
         """Return the known scores of rows; new ones are added to it."""
-        own = [one.to_local() if isinstance(one, DTensor) else one for one in self._parameters]
-        token = tuple((parameter.data_ptr(), parameter._version) for parameter in own)
+        tensors = [
+            parameter.to_local() if isinstance(parameter, DTensor) else parameter for parameter in self._parameters
+        ]
+        token = tuple((parameter.data_ptr(), parameter._version) for parameter in tensors)
         if token != self._token:
             self._token = token
             self._known.clear()

@@ -46,8 +46,8 @@ class CandidateDistribution(TrieDistribution):
         divisors = [self.temperature * self._normalization.of(text, ids) for text, ids in pairs]
         return TokenizedActions(trie, *build_mixture(trie, divisors))
 
-    def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
-        return super()._path(one, pick)._replace(row=one.row, nodes=one.trie.nodes[pick])
+    def _path(self, tokenized: TokenizedQuestion, pick: int) -> TokenPath:
+        return super()._path(tokenized, pick)._replace(row=tokenized.row, nodes=tokenized.trie.nodes[pick])
 
 
 def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges:

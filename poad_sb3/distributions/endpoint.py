@@ -77,10 +77,10 @@ class TokenServer:
         """
         self._send("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder), "load_inplace": True})
         listed = self._json(self._send("/models")).get("data", [])
-        if not any(one.get("id") == name and one.get("root") == str(folder) for one in listed):
+        if not any(model.get("id") == name and model.get("root") == str(folder) for model in listed):
             raise EndpointError(
                 f"Expected {self.url} to list the adapter {name!r} of {folder} after loading it; it lists "
-                f"{[one.get('id') for one in listed]}. Fix: a server with adapters that can be loaded at run time."
+                f"{[model.get('id') for model in listed]}. Fix: a server with adapters that can be loaded at run time."
             )
 
     def unload_adapter(self, name: str) -> None:
@@ -107,7 +107,7 @@ class TokenServer:
             tokens, log_probs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
             answered, asked = answer["model"], choice["prompt_token_ids"]
             whole = all(type(token) is int and 0 <= token < vocabulary for token in tokens)
-            finite = all(math.isfinite(one) for one in log_probs)
+            finite = all(math.isfinite(log_prob) for log_prob in log_probs)
             is_right = whole and finite and len(tokens) == len(log_probs) > 0
         except (KeyError, TypeError, ValueError) as error:
             raise EndpointError(
@@ -152,14 +152,14 @@ class TokenServer:
 
     def _json(self, content: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(content)
+            answer = json.loads(content)
         except ValueError as error:
             raise EndpointError(
                 f"Expected JSON of {self.url}; got {content[:100]!r}. Fix: the URL of the server, with its /v1."
             ) from error
-        if not isinstance(found, dict):
+        if not isinstance(answer, dict):
             raise EndpointError(f"Expected a JSON object of {self.url}; got {content[:100]!r}. Fix: its URL with /v1.")
-        return found
+        return answer
 
 
 class EndpointDistribution(FreeDistribution):
@@ -234,7 +234,7 @@ class EndpointDistribution(FreeDistribution):
         tokens = tokens[: sampling.max_new_tokens]
         ended = partial(has_ended, self.lm, sampling, prompt)
         n = next((n for n in range(1, len(tokens)) if ended(tokens[:n])), len(tokens))
-        decisions = [Decision(place, (), token) for place, token in enumerate(tokens[:n])]
+        decisions = [Decision(position, (), token) for position, token in enumerate(tokens[:n])]
         return free_action(self.lm, sampling, prompt, tokens[:n], log_probs[:n], decisions)
 
     def send_weights(self) -> None:

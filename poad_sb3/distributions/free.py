@@ -51,7 +51,7 @@ class FreeDistribution(ActionDistribution):
 
     def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
         """Decode greedily: the most probable token at each place, not the most probable text."""
-        return generate(self.lm, [self.prompt(one) for one in questions], self._sampling, None)
+        return generate(self.lm, [self.prompt(question) for question in questions], self._sampling, None)
 
     def path(self, question: Question, text: str) -> TokenPath:
         """See `ActionDistribution.path`; any text that fits is an action, if every token can be sampled."""
@@ -71,7 +71,7 @@ class FreeDistribution(ActionDistribution):
                 f"Expected actions of at most max_new_tokens={sampling.max_new_tokens} tokens; got one of "
                 f"{len(tokens)}, {text[:60]!r}. Fix: a larger max_new_tokens."
             )
-        decisions = tuple(Decision(place, (), token) for place, token in enumerate(tokens))
+        decisions = tuple(Decision(position, (), token) for position, token in enumerate(tokens))
         return TokenPath(self.prompt(question), tokens, decisions, temperature=float(sampling.temperature))
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
@@ -92,7 +92,7 @@ class FreeDistribution(ActionDistribution):
         row = decision_row(path)
         if row is None:
             return []
-        found = []
+        choices = []
         hidden = self.lm.hidden_states([row.row])
         for start in range(0, len(hidden), _SLICE):
             part = slice(start, start + _SLICE)
@@ -103,8 +103,8 @@ class FreeDistribution(ActionDistribution):
                 best, at = log_probs.topk(min(most, len(ids)))
                 entropy = float(-(log_probs.exp() * log_probs).sum())
                 listed = tuple(ids[at].tolist()), tuple(best.tolist())
-                found.append(TokenChoice(decision.position, *listed, entropy))
-        return found
+                choices.append(TokenChoice(decision.position, *listed, entropy))
+        return choices
 
     def prompt(self, question: Question) -> TokenIds:
         """See `ActionDistribution.prompt`."""
@@ -157,13 +157,13 @@ class _Batch:
     def run(self, uniforms: NDArray[np.float64] | None) -> list[SampledAction]:
         waiting = list(range(len(self._prompts)))
         decoding = self._lm.start_decoding(self._prompts)
-        for place in range(self._sampling.max_new_tokens):
+        for position in range(self._sampling.max_new_tokens):
             support = next_token_support(self._lm.vocabulary_logits(decoding.hidden), self._sampling)
-            numbers = None if uniforms is None else torch.from_numpy(uniforms[waiting, place])
+            numbers = None if uniforms is None else torch.from_numpy(uniforms[waiting, position])
             self._take(waiting, support, numbers)
             keep = [row for row, index in enumerate(waiting) if not self._has_ended(index)]
             waiting = [waiting[row] for row in keep]
-            if not waiting or place + 1 == self._sampling.max_new_tokens:
+            if not waiting or position + 1 == self._sampling.max_new_tokens:
                 break
             decoding.advance(keep, [self._tokens[index][-1] for index in waiting])
         return [self._finished(index) for index in range(len(self._prompts))]
@@ -215,7 +215,7 @@ def free_action(
 
 def _stop(text: str, stops: Sequence[str]) -> int | None:
     """Return the index where the first stop text begins; None without one."""
-    return min((place for place in map(text.find, stops) if place >= 0), default=None)
+    return min((start for start in map(text.find, stops) if start >= 0), default=None)
 
 
 def _listed(support: Support) -> list[TokenIds]:

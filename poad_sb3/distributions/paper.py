@@ -30,9 +30,9 @@ class PaperDistribution(CandidateDistribution):
         """Return nothing: the stored log-probabilities are not those of the choices."""
         return []
 
-    def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
-        action = one.trie.sequences[pick]
-        return TokenPath(one.prompt, action, tuple(Decision(at, (), token) for at, token in enumerate(action)))
+    def _path(self, tokenized: TokenizedQuestion, pick: int) -> TokenPath:
+        action = tokenized.trie.sequences[pick]
+        return TokenPath(tokenized.prompt, action, tuple(Decision(at, (), token) for at, token in enumerate(action)))
 
     def _row_scores(self, rows: Sequence[DecisionRow]) -> Iterable[NDArray[np.float32]]:
         hidden = self.lm.hidden_states([row.row for row in rows])
@@ -42,9 +42,11 @@ class PaperDistribution(CandidateDistribution):
         tokens = np.split(token_log_probs.cpu().numpy(), n_tokens)
         return map(np.concatenate, zip(scores_by_row(rows, edges), tokens, strict=True))
 
-    def _sampled(self, text: str, one: TokenizedQuestion, scores: NDArray[np.float32], pick: int) -> SampledAction:
-        path = self._path(one, pick)
-        if (mixture := one.row.mixture) is not None:
+    def _sampled(
+        self, text: str, tokenized: TokenizedQuestion, scores: NDArray[np.float32], pick: int
+    ) -> SampledAction:
+        path = self._path(tokenized, pick)
+        if (mixture := tokenized.row.mixture) is not None:
             n_edges = len(mixture.below)
             return SampledAction(text, path, scores[n_edges:][list(mixture.token_edges[pick])])
         log_probs = torch.zeros(len(path.action), device=self.lm.base.device)

@@ -68,12 +68,12 @@ def draw(support: Support, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
     """
     log_probs, ids, sizes = support
     if uniforms is None:
-        place = log_probs.argmax(-1)
+        index = log_probs.argmax(-1)
     else:
         wide = torch.float32 if log_probs.device.type == "mps" else torch.float64  # MPS has no float64
         cumulative = log_probs.exp().cumsum(-1, dtype=wide)
         threshold = uniforms.to(log_probs.device, wide) * cumulative[:, -1]
-        place = torch.searchsorted(cumulative, threshold[:, None], right=True).squeeze(-1)
-        place = torch.minimum(place, sizes - 1)
-    tokens = place if ids is None else ids.gather(-1, place[:, None]).squeeze(-1)
-    return tokens, log_probs.gather(-1, place[:, None]).squeeze(-1)
+        index = torch.searchsorted(cumulative, threshold[:, None], right=True).squeeze(-1)
+        index = torch.minimum(index, sizes - 1)
+    tokens = index if ids is None else ids.gather(-1, index[:, None]).squeeze(-1)
+    return tokens, log_probs.gather(-1, index[:, None]).squeeze(-1)

@@ -99,28 +99,30 @@ class TrieDistribution(ActionDistribution):
                 f"Expected an admissible action ({listed}, ...); got {text[:80]!r}. "
                 "Fix: leave the episode out, or record one of admissible actions."
             )
-        one = self.tokenized(question)
-        return self._path(one, (question.actions or ()).index(text))
+        tokenized = self.tokenized(question)
+        return self._path(tokenized, (question.actions or ()).index(text))
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """See `ActionDistribution.probabilities`."""
-        one = self.tokenized(question)
-        log_probs = action_log_probs(one.trie, self._scores_of([one.row], cache)[0])
+        tokenized = self.tokenized(question)
+        log_probs = action_log_probs(tokenized.trie, self._scores_of([tokenized.row], cache)[0])
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
 
     def token_choices(
         self, question: Question, path: TokenPath, cache: ScoreCache, *, most: int = 8
     ) -> list[TokenChoice]:
         """See `ActionDistribution.token_choices`; from the scores that the action was sampled by."""
-        one = self.tokenized(question)
-        pick = one.trie.sequences.index(path.action)
-        decisions = one.trie.decisions[pick]
-        if self._is_large(one):
-            nodes = [self._node(one.prompt, path.action, decision) for decision in decisions]
+        tokenized = self.tokenized(question)
+        pick = tokenized.trie.sequences.index(path.action)
+        decisions = tokenized.trie.decisions[pick]
+        if self._is_large(tokenized):
+            nodes = [self._node(tokenized.prompt, path.action, decision) for decision in decisions]
             scores = self._scores_of(nodes, cache)
         else:
-            edges = self._scores_of([one.row], cache)[0]
-            starts = [edge - decision.choice for edge, decision in zip(one.trie.edges[pick], decisions, strict=True)]
+            edges = self._scores_of([tokenized.row], cache)[0]
+            starts = [
+                edge - decision.choice for edge, decision in zip(tokenized.trie.edges[pick], decisions, strict=True)
+            ]
             scores = [edges[start:][: len(of.children)] for start, of in zip(starts, decisions, strict=True)]
         return [
             token_choice(decision.position, decision.children, log_probs, most)
@@ -148,50 +150,52 @@ class TrieDistribution(ActionDistribution):
     def _choose(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator | None], cache: ScoreCache
     ) -> list[SampledAction]:
-        tokenized = [self.tokenized(question) for question in questions]
-        along_path = [rng is not None and self._is_large(one) for one, rng in zip(tokenized, rngs, strict=True)]
-        rows = [one.row for one, is_path in zip(tokenized, along_path, strict=True) if not is_path]
+        trees = [self.tokenized(question) for question in questions]
+        along_path = [rng is not None and self._is_large(tree) for tree, rng in zip(trees, rngs, strict=True)]
+        rows = [tree.row for tree, is_path in zip(trees, along_path, strict=True) if not is_path]
         scored = iter(self._scores_of(rows, cache))
         chosen = []
-        for question, one, is_path, rng in zip(questions, tokenized, along_path, rngs, strict=True):
+        for question, tree, is_path, rng in zip(questions, trees, along_path, rngs, strict=True):
             if is_path and rng is not None:
-                chosen.append(self._sample_path(question, one, rng, cache))
+                chosen.append(self._sample_path(question, tree, rng, cache))
                 continue
             scores = next(scored)
-            of_actions = action_log_probs(one.trie, scores)
+            of_actions = action_log_probs(tree.trie, scores)
             pick = int(of_actions.argmax()) if rng is None else sample_index(of_actions, rng)
-            chosen.append(self._sampled((question.actions or ())[pick], one, scores, pick))
+            chosen.append(self._sampled((question.actions or ())[pick], tree, scores, pick))
         return chosen
 
-    def _is_large(self, one: TokenizedQuestion) -> bool:
+    def _is_large(self, tokenized: TokenizedQuestion) -> bool:
         """Return whether a sample scores the branch points on its path only; a mixture needs all."""
-        return one.row.mixture is None and len(one.row.children) > self.max_branch_points
+        return tokenized.row.mixture is None and len(tokenized.row.children) > self.max_branch_points
 
     def _sample_path(
-        self, question: Question, one: TokenizedQuestion, rng: np.random.Generator, cache: ScoreCache
+        self, question: Question, tokenized: TokenizedQuestion, rng: np.random.Generator, cache: ScoreCache
     ) -> SampledAction:
         """Sample an action decision by decision, scoring only the branch points on its path."""
-        trie, left, level = one.trie, list(range(len(one.trie.sequences))), 0
+        trie, left, level = tokenized.trie, list(range(len(tokenized.trie.sequences))), 0
         log_probs: list[float] = []
         while level < len(trie.decisions[left[0]]):  # all actions that are left share this decision
             decision, tokens = trie.decisions[left[0]][level], trie.sequences[left[0]]
-            scores = self._scores_of([self._node(one.prompt, tokens, decision)], cache)[0]
+            scores = self._scores_of([self._node(tokenized.prompt, tokens, decision)], cache)[0]
             choice = sample_index(scores.astype(np.float64), rng)
             log_probs.append(scores[choice])
             left = [action for action in left if trie.decisions[action][level].choice == choice]
             level += 1
         (pick,) = left
-        path = self._path(one, pick)
+        path = self._path(tokenized, pick)
         of_tokens = np.zeros(len(path.action), dtype=np.float32)
         of_tokens[[decision.position for decision in path.decisions]] = log_probs
         return SampledAction((question.actions or ())[pick], path, of_tokens)
 
-    def _sampled(self, text: str, one: TokenizedQuestion, scores: NDArray[np.float32], pick: int) -> SampledAction:
-        return SampledAction(text, self._path(one, pick), path_log_probs(one.trie, scores, pick))
+    def _sampled(
+        self, text: str, tokenized: TokenizedQuestion, scores: NDArray[np.float32], pick: int
+    ) -> SampledAction:
+        return SampledAction(text, self._path(tokenized, pick), path_log_probs(tokenized.trie, scores, pick))
 
-    def _path(self, one: TokenizedQuestion, pick: int) -> TokenPath:
-        actions, decisions = one.trie.sequences, one.trie.decisions
-        return TokenPath(one.prompt, actions[pick], decisions[pick], temperature=self.temperature)
+    def _path(self, tokenized: TokenizedQuestion, pick: int) -> TokenPath:
+        actions, decisions = tokenized.trie.sequences, tokenized.trie.decisions
+        return TokenPath(tokenized.prompt, actions[pick], decisions[pick], temperature=self.temperature)
 
     def _node(self, prompt: TokenIds, action: TokenIds, decision: Decision) -> DecisionRow:
         """Return the row that scores one decision of an action alone."""

@@ -71,8 +71,8 @@ def _require_free(final: Path, overwrite: bool) -> None:
             f"Expected a new or empty folder; {final} holds {there[0]}. "
             "Fix: choose another folder, or pass overwrite=True (poad export --overwrite)."
         )
-    known = {MANIFEST, *read_manifest(final)["files"]}
-    foreign = [name for name in there if name not in known]
+    written = {MANIFEST, *read_manifest(final)["files"]}
+    foreign = [name for name in there if name not in written]
     if foreign:
         raise ExportError(
             f"Expected an earlier export to overwrite; {final} also holds {foreign[0]}, which would be lost. "

@@ -109,10 +109,10 @@ class ReturnScale(nn.Module):
         """
         total = self.count + len(returns)
         delta = returns.mean() - self.mean
-        known = self.deviation.square() * self.count
+        squares = self.deviation.square() * self.count
         spread = (returns - returns.mean()).square().sum() + delta.square() * self.count * len(returns) / total
         mean = self.mean + delta * len(returns) / total
-        deviation = ((known + spread) / total).sqrt().clamp(min=_MIN_DEVIATION)
+        deviation = ((squares + spread) / total).sqrt().clamp(min=_MIN_DEVIATION)
         factor = self.deviation / deviation
         if self.count > 0 or has_outputs:
             self.shift.copy_((self.shift * self.deviation + self.mean - mean) / deviation)

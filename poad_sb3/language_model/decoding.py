@@ -96,11 +96,11 @@ class CachedDecoding(Decoding):
         self._base, self._takes_bias, self._enter, device = base, takes_bias, enter, base.device
         numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
         longest = max(map(len, prompts))
-        ids = torch.tensor([[*[0] * (longest - len(one)), *one] for one in numbers], device=device)
-        lengths = torch.tensor([len(one) for one in numbers], device=device)
+        ids = torch.tensor([[*[0] * (longest - len(prompt)), *prompt] for prompt in numbers], device=device)
+        lengths = torch.tensor([len(prompt) for prompt in numbers], device=device)
         self._mask = (torch.arange(longest, device=device) >= longest - lengths[:, None]).long()
         self._cache = DynamicCache(config=base.config.get_text_config())
-        self._cache.layers = [_GrowingLayer() if type(one) is DynamicLayer else one for one in self._cache.layers]
+        self._cache.layers = [_GrowingLayer() if type(layer) is DynamicLayer else layer for layer in self._cache.layers]
         self._next = lengths
         positions = (self._mask.cumsum(-1) - 1).clamp(min=0)
         self._run(ids, positions, self._mask)
@@ -161,4 +161,4 @@ class PlainDecoding(Decoding):
         self._run()
 
     def _run(self) -> None:
-        self.hidden = self._hidden_states([TokenRow(one, None, (len(one) - 1,)) for one in self._tokens])
+        self.hidden = self._hidden_states([TokenRow(sequence, None, (len(sequence) - 1,)) for sequence in self._tokens])

@@ -49,8 +49,8 @@ def parts_of(sizes: Sequence[int], n_parts: int, least: int) -> list[list[int]]:
 
 def decoder_of(base: Any) -> Any:
     """Return the decoder of a model; `get_decoder` returns Llama 4 itself, and the head of ModernBERT."""
-    found = base.get_decoder()
-    return base.model if found is base or found is base.get_output_embeddings() else found
+    decoder = base.get_decoder()
+    return base.model if decoder is base or decoder is base.get_output_embeddings() else decoder
 
 
 def decoder_pass(model: Any, packed: Packed) -> Tensor:

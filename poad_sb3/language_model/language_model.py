@@ -90,8 +90,8 @@ class LanguageModel(nn.Module):
     ) -> None:
         super().__init__()
         self.micro_batches = micro_batches
-        (own,) = split_settings({"model": model, **settings}, ModelSettings)
-        self.settings = chosen = ModelSettings(**own)
+        (given,) = split_settings({"model": model, **settings}, ModelSettings)
+        self.settings = chosen = ModelSettings(**given)
         lora, check = chosen.lora, Check(chosen.check)
         if not isinstance(lora, Mapping | None):
             raise TypeError(f'Expected lora to be a dict or None; got {lora!r:.80}. Fix: lora={{"r": 8}}.')
@@ -124,11 +124,11 @@ class LanguageModel(nn.Module):
         # Assumed until check_model has run: tree masks work, and rows are not merged.
         self.plain_passes, self.packs_trees, self.hidden_size = False, True, 0
         self._recomputes: list[nn.Module] = []
-        found = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name, check)
-        self.hidden_size, self.plain_passes, self.packs_trees, self.caches = found
+        properties = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name, check)
+        self.hidden_size, self.plain_passes, self.packs_trees, self.caches = properties
         if before is not None:
             reference = partial(self.hidden_states, reference=True)
-            trained = [one for one in self.network.parameters() if one.requires_grad]
+            trained = [parameter for parameter in self.network.parameters() if parameter.requires_grad]
             check_reference(reference, before, trained, self.source.name, self.base)
         if chosen.gradient_checkpointing:
             self._enable_checkpointing()
@@ -230,7 +230,10 @@ class LanguageModel(nn.Module):
         groups = sorted(self._groups(rows), key=lambda group: group.size, reverse=True)
         limit = 1 if self.plain_passes else self.max_tokens_per_forward
         return [
-            [[index for group in one for index in group.rows] for one in passes_of([groups[at] for at in part], limit)]
+            [
+                [index for group in batch for index in group.rows]
+                for batch in passes_of([groups[at] for at in part], limit)
+            ]
             for part in parts_of([group.size for group in groups], self.micro_batches, LEAST_TOKENS)
         ]
 
@@ -245,12 +248,14 @@ class LanguageModel(nn.Module):
         Ranks that share the weights (FSDP2) make the same number of passes: None stands for one that does not count.
         """
         parts = self.parts(rows)
-        own = [(n, chunk) for n, part in enumerate(parts) if self.ranks.owns(n, self.micro_batches) for chunk in part]
-        yield from own
+        chunks = [
+            (n, chunk) for n, part in enumerate(parts) if self.ranks.owns(n, self.micro_batches) for chunk in part
+        ]
+        yield from chunks
         if self.is_sharded and self.ranks.is_data_parallel:
             n_passes = Counter(self.ranks.owner(n, self.micro_batches) for n, part in enumerate(parts) for _ in part)
             shortest = min((chunk for part in parts for chunk in part), key=len)
-            yield from [(None, shortest)] * (max(n_passes.values()) - len(own))
+            yield from [(None, shortest)] * (max(n_passes.values()) - len(chunks))
 
     def data_parallel(self, rows: Sequence[TokenRow], run: Callable[[list[int]], Iterable[T]]) -> list[T]:
         """Return a result for each row, from passes that are split among the ranks.
@@ -261,12 +266,12 @@ class LanguageModel(nn.Module):
         """
         if not rows:
             return []
-        found: dict[int, T] = {}
+        computed: dict[int, T] = {}
         for part, chunk in self.own_chunks(rows):
             results = run(chunk)
             if part is not None:
-                found.update(zip(chunk, results, strict=True))
-        merged = self.ranks.merge(found)
+                computed.update(zip(chunk, results, strict=True))
+        merged = self.ranks.merge(computed)
         return [merged[index] for index in range(len(rows))]
 
     def _groups(self, rows: Sequence[TokenRow]) -> list[Group]:
@@ -289,13 +294,15 @@ class LanguageModel(nn.Module):
         parts: list[Tensor] = [torch.empty(0)] * len(rows)
         # A chunk is one pass, but where its rows could be merged further than among all rows, and padding grew.
         for groups in passes_of(self._groups(rows), self.max_tokens_per_forward):
-            packed, here = pack(rows, groups), sorted(index for group in groups for index in group.rows)
+            packed, indices = pack(rows, groups), sorted(index for group in groups for index in group.rows)
             self._require_room(packed.deepest)
             with self._model(reference) as model, self._recomputing(reference):
                 hidden: Tensor = self(decoder_pass, model, packed)
-            if len(here) == len(rows):
+            if len(indices) == len(rows):
                 return hidden
-            for index, part in zip(here, torch.split(hidden, [len(rows[index].reads) for index in here]), strict=True):
+            for index, part in zip(
+                indices, torch.split(hidden, [len(rows[index].reads) for index in indices]), strict=True
+            ):
                 parts[index] = part
         return torch.cat(parts)
 
@@ -373,8 +380,8 @@ class LanguageModel(nn.Module):
         """Return the largest number of head passes among the ranks that share the weights; 0 for a single rank."""
         if not (self.is_sharded and self.ranks.is_data_parallel):
             return 0
-        own = n_slices(n_rows, self.base.config.get_text_config().vocab_size)
-        return int(max(one.item() for one in self.ranks.gather_tensors(torch.tensor(float(own)))))
+        count = n_slices(n_rows, self.base.config.get_text_config().vocab_size)
+        return int(max(tensor.item() for tensor in self.ranks.gather_tensors(torch.tensor(float(count)))))
 
     def child_log_probs(self, hidden: Tensor, children: Sequence[TokenIds]) -> Tensor:
         """Compute `child_logits` normalised over the whole vocabulary."""
@@ -391,7 +398,7 @@ class LanguageModel(nn.Module):
             if not self.ranks.is_data_parallel:
                 return torch.split(hidden, sizes)
             # A part that is pickled takes along the whole tensor that it is a view of.
-            return [one.clone() for one in torch.split(hidden.to("cpu"), sizes)]
+            return [features.clone() for features in torch.split(hidden.to("cpu"), sizes)]
 
         return [features.to(self.base.device) for features in self.data_parallel(rows, run)]
 

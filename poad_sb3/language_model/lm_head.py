@@ -154,15 +154,15 @@ class _Statistics(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, query: _Query) -> tuple[Tensor, Tensor, Tensor]:
         dtype = torch.promote_types(hidden.dtype, torch.float32)
-        known = hidden.new_zeros(3, len(hidden), dtype=dtype)  # log Z, entropies, divergences
+        statistics = hidden.new_zeros(3, len(hidden), dtype=dtype)  # log Z, entropies, divergences
         picked = hidden.new_zeros(len(query.picks.tokens), dtype=dtype)
         ctx.kept, room = {}, MAX_LOGITS if ctx.needs_input_grad[0] else 0
         for number, (rows, picks, where) in enumerate(query.slices()):
             room -= (rows.stop - rows.start) * query.vocabulary
-            picked[where], kept = _describe(query, hidden, rows, picks, known[:, rows], keep=room >= 0)
+            picked[where], kept = _describe(query, hidden, rows, picks, statistics[:, rows], keep=room >= 0)
             if kept is not None:
                 ctx.kept[number] = kept
-        norms, entropies, kls = known.unbind()
+        norms, entropies, kls = statistics.unbind()
         ctx.save_for_backward(hidden, norms, entropies, kls)
         ctx.query = query
         return picked, entropies, kls
@@ -170,14 +170,14 @@ class _Statistics(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        of_picks, *others = gradients
-        hidden, *known = ctx.saved_tensors
+        of_picks, *of_statistics = gradients
+        hidden, *statistics = ctx.saved_tensors
         query: _Query = ctx.query
         result = torch.empty_like(hidden)
         for number, (rows, picks, where) in enumerate(query.slices()):
             leaf, logits = ctx.kept.pop(number, None) or _through(query.head, hidden[rows], with_gradient=True)
-            given = [of_picks[where], *(one[rows, None] for one in others)]
-            _go_back(query, logits, rows, picks, [one[rows, None] for one in known], given)
+            given = [of_picks[where], *(gradient[rows, None] for gradient in of_statistics)]
+            _go_back(query, logits, rows, picks, [statistic[rows, None] for statistic in statistics], given)
             assert leaf.grad is not None
             result[rows] = leaf.grad
             del leaf, logits  # before the next are made
@@ -189,31 +189,31 @@ def _describe(
     hidden: Tensor,
     rows: slice,
     picks: Picks,
-    known: Tensor,
+    statistics: Tensor,
     *,
     keep: bool,
 ) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
-    """Return log-probabilities of a slice's picks, and its logits to keep; write the others to `known`, `[3, n]`."""
+    """Return log-probabilities of a slice's picks, and its logits to keep; write the rest to `statistics`, `[3, n]`."""
     leaf, raw = _through(query.head, hidden[rows], with_gradient=keep)
     logits = query.tempered(raw.detach(), rows)
     log_probs = logits.log_softmax(-1)
-    place = logits.argmax(-1, keepdim=True)  # where z - log p loses no digits
-    known[0] = (logits.gather(-1, place) - log_probs.gather(-1, place)).squeeze(-1)
+    mode = logits.argmax(-1, keepdim=True)  # where z - log p loses no digits
+    statistics[0] = (logits.gather(-1, mode) - log_probs.gather(-1, mode)).squeeze(-1)
     del logits  # a table of its own where there are temperatures
     picked = log_probs[picks.rows(), picks.tokens]
     probs = log_probs.exp()
     log_probs.clamp_(min=_LEAST)  # 0 times -inf is 0 here
     if query.reference is not None:
-        known[2] = _gain(log_probs, probs, query.reference(rows)).mul_(probs).sum(-1)
-    known[1] = -log_probs.mul_(probs).sum(-1)
+        statistics[2] = _gain(log_probs, probs, query.reference(rows)).mul_(probs).sum(-1)
+    statistics[1] = -log_probs.mul_(probs).sum(-1)
     return picked, (leaf, raw) if keep else None
 
 
 def _go_back(
-    query: _Query, logits: Tensor, rows: slice, picks: Picks, known: Sequence[Tensor], gradients: Sequence[Tensor]
+    query: _Query, logits: Tensor, rows: slice, picks: Picks, statistics: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> None:
     """Send the gradients of a slice through the head: those of the picks, of entropies and divergences `[n, 1]`."""
-    norms, entropies, kls = known
+    norms, entropies, kls = statistics
     given, of_entropies, of_kls = gradients
     log_probs = query.tempered(logits.detach(), rows) - norms
     probs = log_probs.exp()

@@ -79,7 +79,11 @@ def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:
             f"({str(error)[:300]}). Fix: target_modules that this architecture has, and arguments by peft's own names."
         ) from error
 
-    rounded = [name for name, one in network.named_parameters() if one.requires_grad and one.dtype != torch.float32]
+    rounded = [
+        name
+        for name, parameter in network.named_parameters()
+        if parameter.requires_grad and parameter.dtype != torch.float32
+    ]
     if rounded:
         raise ModelError(
             f"Expected trained weights in float32; {rounded[0]} and {len(rounded) - 1} more are not, and small steps "
@@ -98,9 +102,9 @@ def _tied_layers(network: Any) -> Iterator[tuple[Any, Any]]:
     first: dict[int, Any] = {}
     for layer in network.modules():
         if type(layer) is lora.Linear:
-            known = first.setdefault(id(layer.get_base_layer().weight), layer)
-            if known is not layer:
-                yield known, layer
+            owner = first.setdefault(id(layer.get_base_layer().weight), layer)
+            if owner is not layer:
+                yield owner, layer
 
 
 def _check_full(base: Any) -> None:
@@ -118,9 +122,9 @@ def _default_targets(base: Any) -> list[str] | str:
     leaves = {name.rpartition(".")[2] for name, _ in base.named_modules()}
     if leaves.issuperset(_PAPERS_TARGETS):
         return list(_PAPERS_TARGETS)
-    known = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(base.config.model_type)
-    if known is not None and not isinstance(known, str) and leaves.issuperset(known):
-        return list(known)
+    targets = TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.get(base.config.model_type)
+    if targets is not None and not isinstance(targets, str) and leaves.issuperset(targets):
+        return list(targets)
     return _TARGETS.get(base.config.model_type, "all-linear")
 
 
@@ -168,7 +172,7 @@ def bypassed(network: PeftModel) -> Iterator[None]:
     As `PeftModel.disable_adapter`, which also looks for adapters that are off already: 1.3 ms on the pocket model,
     where a pass takes 10, instead of 0.35.
     """
-    layers = [one for one in network.modules() if isinstance(one, _ADAPTED)]
+    layers = [module for module in network.modules() if isinstance(module, _ADAPTED)]
     for layer in layers:
         layer.enable_adapters(False)
     try:
@@ -181,8 +185,10 @@ def bypassed(network: PeftModel) -> Iterator[None]:
 def float32_copy(network: PeftModel) -> PeftModel:
     """Return a copy of the model in the CPU's memory, in float32: there base and adapter add up without rounding."""
     # deepcopy would copy on the model's own device, where there may be no room for a second one.
-    copies: dict[int, Any] = {id(one): nn.Parameter(_on_cpu(one), requires_grad=False) for one in network.parameters()}
-    copies |= {id(one): _on_cpu(one) for one in network.buffers()}
+    copies: dict[int, Any] = {
+        id(parameter): nn.Parameter(_on_cpu(parameter), requires_grad=False) for parameter in network.parameters()
+    }
+    copies |= {id(buffer): _on_cpu(buffer) for buffer in network.buffers()}
     copied = copy.deepcopy(network, copies)
     if copied.get_base_model().config._attn_implementation not in (None, "eager", "sdpa"):
         copied.get_base_model().set_attn_implementation("eager")  # others need a GPU, or 16 bits

@@ -138,16 +138,16 @@ def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Pac
     groups = groups_of(rows, 0, 0) if groups is None else groups
     longest = max(group.size for group in groups)
     ids = np.zeros((len(groups), longest), dtype=np.int64)
-    batch, place = [np.empty(0, np.int64)] * len(rows), [np.empty(0, np.int64)] * len(rows)
+    batch, read_at = [np.empty(0, np.int64)] * len(rows), [np.empty(0, np.int64)] * len(rows)
     parents_of: list[Ints] = []
     for number, group in enumerate(groups):
         tokens, parents, places = _merge(rows, group)
         ids[number, : group.size] = tokens
         parents_of.append(parents)
         for index, at in zip(group.rows, places, strict=True):
-            place[index] = at[list(rows[index].reads)]
+            read_at[index] = at[list(rows[index].reads)]
             batch[index] = np.full(len(rows[index].reads), number)
-    reads = (torch.from_numpy(np.concatenate(part)) for part in (batch, place))
+    reads = (torch.from_numpy(np.concatenate(part)) for part in (batch, read_at))
     if all((parents == np.arange(-1, len(parents) - 1)).all() for parents in parents_of):  # ordinary sequences
         positions = torch.arange(longest).expand(len(groups), -1)
         return Packed(torch.from_numpy(ids), positions, None, longest, *reads)
@@ -205,17 +205,17 @@ def tree_row(prompt: TokenIds, prefixes: Sequence[TokenIds]) -> TokenRow:
     """Return the row that reads the end of each of some prefixes after a prompt; shared beginnings occur in it once."""
     needed = {prefix[:n] for prefix in prefixes for n in range(1, len(prefix) + 1)}
     ordered = sorted(needed, key=lambda prefix: (len(prefix), prefix))
-    place = {prefix: len(prompt) + number for number, prefix in enumerate(((), *ordered), start=-1)}
-    parents = (*range(-1, len(prompt) - 1), *(place[prefix[:-1]] for prefix in ordered))
+    index_of = {prefix: len(prompt) + number for number, prefix in enumerate(((), *ordered), start=-1)}
+    parents = (*range(-1, len(prompt) - 1), *(index_of[prefix[:-1]] for prefix in ordered))
     tokens = (*prompt, *(prefix[-1] for prefix in ordered))
-    return TokenRow(tokens, parents if ordered else None, tuple(place[prefix] for prefix in prefixes))
+    return TokenRow(tokens, parents if ordered else None, tuple(index_of[prefix] for prefix in prefixes))
 
 
 def path_to(row: TokenRow, read: int) -> TokenRow:
     """Return an ordinary row that ends at one read of a branching one."""
     tokens: list[int] = []
-    place = read
-    while place >= 0:
-        tokens.append(row.tokens[place])
-        place = place - 1 if row.parents is None else row.parents[place]
+    index = read
+    while index >= 0:
+        tokens.append(row.tokens[index])
+        index = index - 1 if row.parents is None else row.parents[index]
     return TokenRow(tuple(reversed(tokens)), None, (len(tokens) - 1,))

@@ -183,16 +183,16 @@ def check_reference(
     Raises:
         ModelError: If the models differ, as with trained biases or adapters that begin with a part of the base.
     """
-    kept = [one.detach().clone() for one in trained]
+    kept = [parameter.detach().clone() for parameter in trained]
     try:
-        for one in trained:
-            one.add_(0.5 * one.abs().mean() + 0.01)
+        for parameter in trained:
+            parameter.add_(0.5 * parameter.abs().mean() + 0.01)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Careful, disabling adapter layers")  # done on purpose here
             difference = _relative(reference([probe_row(base)]), before)
     finally:
-        for one, saved in zip(trained, kept, strict=True):
-            one.copy_(saved)
+        for parameter, saved in zip(trained, kept, strict=True):
+            parameter.copy_(saved)
     if not difference < (_EXACT if is_full_precision(base) else _ROUNDED):
         raise ModelError(
             f"Expected an adapter that can be taken off, so that the critic reads {name} as it was; without it hidden "
@@ -253,8 +253,8 @@ def _pack_error(sibling: int, tokens: TokenIds, hidden_states: HiddenStates) -> 
     left, right = (*tokens, *(tokens[3 + k % (n - 3)] for k in range(sibling))), (*tokens, tokens[1], tokens[8])
     last = len(left) - 1
     packed = TokenRow((*left, *right[n:]), (*range(-1, last), n - 1, last + 1), (last, last + 2))
-    apart = [TokenRow(branch, None, (len(branch) - 1,)) for branch in (left, right)]
-    return _relative(hidden_states([packed]), hidden_states(apart))
+    unpacked = [TokenRow(branch, None, (len(branch) - 1,)) for branch in (left, right)]
+    return _relative(hidden_states([packed]), hidden_states(unpacked))
 
 
 def _cache_error(

@@ -105,7 +105,9 @@ class CharConfig(PocketConfig):
     """
 
     name: ClassVar[str] = "pocket-char"
-    training_ids: ClassVar[tuple[str, ...]] = tuple(one for one in TRAINING_IDS if one.startswith("VirtualHome"))
+    training_ids: ClassVar[tuple[str, ...]] = tuple(
+        env_id for env_id in TRAINING_IDS if env_id.startswith("VirtualHome")
+    )
 
     n_play: int = 12_000
     n_sentences: int = 3_000

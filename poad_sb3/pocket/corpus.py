@@ -65,9 +65,9 @@ def random_play(n_lines: int, rng: np.random.Generator, env_ids: tuple[str, ...]
         env_ids: Ids of the environments to play.
     """
     for index, env_id in enumerate(env_ids):
-        found = _situations(env_id, rng)
+        situations = _situations(env_id, rng)
         for _ in range(n_lines // len(env_ids) + (index < n_lines % len(env_ids))):
-            prompt, actions = found[int(rng.integers(len(found)))]
+            prompt, actions = situations[int(rng.integers(len(situations)))]
             yield Example(prompt, actions[int(rng.integers(len(actions)))])
 
 

@@ -159,8 +159,8 @@ def _batches(rows: list[_Row], config: TrainingConfig) -> Iterator[list[_Row]]:
             yield [rows[pick] for pick in picks]
             continue
         ordered = sorted(picks.tolist(), key=lambda pick: len(rows[pick].ids))
-        for place in rng.permutation(config.pool)[: config.n_batches - start]:
-            yield [rows[pick] for pick in ordered[place * config.batch_size : (place + 1) * config.batch_size]]
+        for batch in rng.permutation(config.pool)[: config.n_batches - start]:
+            yield [rows[pick] for pick in ordered[batch * config.batch_size : (batch + 1) * config.batch_size]]
 
 
 def _loss(model: LlamaForCausalLM, batch: list[_Row]) -> torch.Tensor:

@@ -41,8 +41,8 @@ class Prompter:
         self.end_token = self.layout.end_token
         added = tokenizer.added_tokens_decoder
         # A model's settings may name an ordinary word: left-over defaults of a config do.
-        others = {int(token) for token in other_ends if token in added}
-        self.end_tokens = frozenset({self.end_token, int(tokenizer.eos_token_id)} | others)
+        added_ends = {int(token) for token in other_ends if token in added}
+        self.end_tokens = frozenset({self.end_token, int(tokenizer.eos_token_id)} | added_ends)
         self._tokenizer = tokenizer
         # Words such as "<think>" are no special tokens, but tokens with a meaning all the same. Runs of spaces are not;
         # unknown text is encoded by the unknown token.
@@ -170,8 +170,8 @@ class Prompter:
 
     def _cut(self, text: str) -> list[str]:
         """Return the text, cut inside of every name of a token with a meaning."""
-        found = () if self._names is None else self._names.finditer(text)
-        cuts = [0, *(one.start() + 1 for one in found), len(text)]
+        matches = () if self._names is None else self._names.finditer(text)
+        cuts = [0, *(match.start() + 1 for match in matches), len(text)]
         return [text[start:end] for start, end in pairwise(cuts)]
 
     # ------------------------------------------------------------------ actions

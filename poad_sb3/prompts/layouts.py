@@ -169,8 +169,8 @@ class ChatLayout(Layout):
         rest = self._render([_message(role, number) for number, role in enumerate(roles)], generate=True)
         pieces = []
         for number in range(len(roles)):
-            piece, found, rest = rest.partition(_MARK.format(number))
-            if not found:
+            piece, mark, rest = rest.partition(_MARK.format(number))
+            if not mark:
                 raise ModelError(
                     f"Expected a chat template that shows all {len(roles)} messages in their order; that of this "
                     f"tokenizer leaves out number {number + 1} ({roles[number]}). Fix: prompt='completion'."
@@ -270,7 +270,7 @@ class ChatLayout(Layout):
     def _plain_tail(self, text: str) -> str:
         """Return the plain characters after a prompt's last special token (it may have swallowed spaces)."""
         ids = self._tokenizer.encode(text, add_special_tokens=False)
-        special = [place for place, token in enumerate(ids) if token in self._tokenizer.added_tokens_decoder]
+        special = [index for index, token in enumerate(ids) if token in self._tokenizer.added_tokens_decoder]
         tail: str = self._tokenizer.decode(ids[max(special, default=-1) + 1 :], clean_up_tokenization_spaces=False)
         return tail[-_LONGEST_ANCHOR:]
 
@@ -311,16 +311,16 @@ class FillInMiddleLayout(Layout):
     def __init__(self, tokenizer: Any, tokens: tuple[str, str, str] | None) -> None:
         vocabulary = tokenizer.get_vocab()
         wanted = _FILL_IN_MIDDLE_TOKENS if tokens is None else (_FillInMiddleTokens(*tokens),)
-        found = next((marks for marks in wanted if vocabulary.keys() >= set(marks[:3])), None)
-        if found is None:
+        marks = next((marks for marks in wanted if vocabulary.keys() >= set(marks[:3])), None)
+        if marks is None:
             missing = [token for token in wanted[0][:3] if token not in vocabulary]
             raise ModelError(
                 f"Expected a tokenizer with tokens for filling in the middle, such as {wanted[0][:3]}; its vocabulary "
                 f"has no {missing[0]!r}. Fix: prompt='completion', or name tokens that it has: "
                 "prompt={'kind': 'fim', 'tokens': [...]}."
             )
-        self.start, self._marks = _start_of(tokenizer), found
-        self.end_token = int(vocabulary.get(found.end, tokenizer.eos_token_id))
+        self.start, self._marks = _start_of(tokenizer), marks
+        self.end_token = int(vocabulary.get(marks.end, tokenizer.eos_token_id))
 
     def segments(
         self, question: Question, heads: Sequence[PastStep], tails: Sequence[PastStep], omitted: int

@@ -50,10 +50,10 @@ def template_of(spec: PromptSpec) -> PromptTemplate:
     name = settings.pop("kind", None)
     if not isinstance(name, str) or name not in _KINDS:
         raise ModelError(f"Expected prompt to be 'auto' or one of {sorted(_KINDS)}; got {name!r}.")
-    known = [one.name for one in fields(_KINDS[name])]
+    names = [field.name for field in fields(_KINDS[name])]
     for given in settings:
-        if given not in known:
-            raise ModelError(f"Expected settings of the {name} prompt; got {given!r}. {nearest(str(given), known)}")
+        if given not in names:
+            raise ModelError(f"Expected settings of the {name} prompt; got {given!r}. {nearest(str(given), names)}")
     kind: Any = _KINDS[name]
     template: PromptTemplate = kind(
         **{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()}

@@ -76,21 +76,21 @@ def report_of_runs(folders: Sequence[Path], title: str | None = None) -> Report:
             )
         recorded = folder.path / "episodes.jsonl"
         run, episodes = read_run(recorded) if recorded.exists() else (Run("", {}), [])
-        files = [one for one in (folder.config_file, folder.progress) if one.exists()]
-        digests = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in files}
+        files = [path for path in (folder.config_file, folder.progress) if path.exists()]
+        digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
         runs.append(Run("", _facts(config), {**run.files, **digests}))
         trainings.append(_Training(config, _read_progress(folder.progress), episodes))
-    labels = _distinct(_labels([one.config for one in trainings]), trainings, folders)
+    labels = _distinct(_labels([training.config for training in trainings]), trainings, folders)
     groups: dict[tuple[str, str], list[_Training]] = {}
-    for label, one in zip(labels, trainings, strict=True):
-        groups.setdefault((one.config.env_id, label), []).append(one)
-    curves = [curve for (task, label), own in groups.items() for curve in _curves(task, label, own)]
+    for label, training in zip(labels, trainings, strict=True):
+        groups.setdefault((training.config.env_id, label), []).append(training)
+    curves = [curve for (task, label), members in groups.items() for curve in _curves(task, label, members)]
     about = f"Curves: mean over seeds with its {LEVEL:.0%} bootstrap interval; thin lines are single seeds."
     return Report(
         title or ", ".join(f"{label} on {task}" for task, label in groups),
         runs=[
-            one._replace(name=f"{label}, seed {training.config.seed}")
-            for one, label, training in zip(runs, labels, trainings, strict=True)
+            record._replace(name=f"{label}, seed {training.config.seed}")
+            for record, label, training in zip(runs, labels, trainings, strict=True)
         ],
         episodes=[
             {**episode, "agent": label, "seed": training.config.seed}
@@ -106,15 +106,15 @@ def report_of_runs(folders: Sequence[Path], title: str | None = None) -> Report:
 def _summary(labels: Sequence[str], trainings: Sequence[_Training]) -> Table:
     """Return a row for each run: its steps, and the last returns."""
     rows = []
-    for label, one in zip(labels, trainings, strict=True):
-        last = one.progress[-1] if one.progress else {}
-        recorded = list(_recorded(one.episodes))
+    for label, training in zip(labels, trainings, strict=True):
+        last = training.progress[-1] if training.progress else {}
+        recorded = list(_recorded(training.episodes))
         steps = last.get(_STEPS, "")
         numbers = [last.get(name, "") for name in ("rollout/ep_rew_mean", "rollout/success_rate")]
         shown = [_three_digits(number) for number in numbers]
         if recorded:
             shown.append(f"{recorded[-1][1]:.3f} at step {recorded[-1][0]:,.0f}")
-        rows.append((label, one.config.env_id, str(one.config.seed), steps, *shown, *[""] * (3 - len(shown))))
+        rows.append((label, training.config.env_id, str(training.config.seed), steps, *shown, *[""] * (3 - len(shown))))
     head = ("run", "task", "seed", "steps", "return", "success", "return of recorded episodes")
     remark = "Return and success: means of the last stats_window_size episodes of training, undiscounted."
     return Table("Trainings", head, rows, remark)
@@ -154,28 +154,30 @@ def _facts(config: RunConfig) -> dict[str, str]:
 
 def _labels(configs: Sequence[RunConfig]) -> list[str]:
     """Name each run by its algorithm, and by the arguments in which runs of that algorithm and task differ."""
-    found = []
+    labels = []
     for config in configs:
-        others = [one for one in configs if (one.env_id, one.algorithm) == (config.env_id, config.algorithm)]
-        flat = [dict(_experiment(one)) for one in others]
-        own = dict(_experiment(config))
-        names = sorted({name for one in flat for name in one})
-        if len({one.model.get("fingerprint") for one in others}) == 1:  # the same model, perhaps in another place
+        peers = [peer for peer in configs if (peer.env_id, peer.algorithm) == (config.env_id, config.algorithm)]
+        flat = [dict(_experiment(peer)) for peer in peers]
+        facts = dict(_experiment(config))
+        names = sorted({name for facts in flat for name in facts})
+        if len({peer.model.get("fingerprint") for peer in peers}) == 1:  # the same model, perhaps in another place
             names = [name for name in names if not name.endswith(_PLACES)]
-        differ = [name for name in names if len({one.get(name) for one in flat}) > 1]
-        more = ", ".join(f"{name.rpartition('.')[2]}={own.get(name, '-')}" for name in differ)
-        found.append(f"{config.algorithm} ({more})" if more else config.algorithm)
+        differ = [name for name in names if len({facts.get(name) for facts in flat}) > 1]
+        more = ", ".join(f"{name.rpartition('.')[2]}={facts.get(name, '-')}" for name in differ)
+        labels.append(f"{config.algorithm} ({more})" if more else config.algorithm)
     shown: dict[str, str] = {}
-    for label in dict.fromkeys(found):
+    for label in dict.fromkeys(labels):
         hidden = without_private(label)
-        twins = sum(without_private(one) == hidden for one in shown)  # they differ in the home folder alone
+        twins = sum(without_private(name) == hidden for name in shown)  # they differ in the home folder alone
         shown[label] = f"{hidden}, {twins + 1}" if twins else hidden
-    return [shown[label] for label in found]
+    return [shown[label] for label in labels]
 
 
 def _distinct(labels: Sequence[str], trainings: Sequence[_Training], folders: Sequence[Path]) -> list[str]:
     """Add the folder to labels of runs that are equal in all settings, the seed too: they are no seeds of one curve."""
-    names = [(one.config.env_id, label, one.config.seed) for label, one in zip(labels, trainings, strict=True)]
+    names = [
+        (training.config.env_id, label, training.config.seed) for label, training in zip(labels, trainings, strict=True)
+    ]
     return [
         f"{label}, {without_private(str(folder))}" if names.count(name) > 1 else label
         for label, name, folder in zip(labels, names, folders, strict=True)
@@ -193,12 +195,12 @@ def _read_progress(path: Path) -> list[dict[str, str]]:
     return [dict(zip(header, row, strict=False)) for row in rows]
 
 
-def _curves(task: str, label: str, own: Sequence[_Training]) -> Iterator[LearningCurve]:
+def _curves(task: str, label: str, trainings: Sequence[_Training]) -> Iterator[LearningCurve]:
     """Yield a curve for each quantity that the runs have logged; seeds without it are left out."""
     for column, title in _QUANTITIES.items():
-        by_seed = {one.config.seed: list(_logged(one.progress, column)) for one in own}
+        by_seed = {training.config.seed: list(_logged(training.progress, column)) for training in trainings}
         yield from _curve(task, label, title, by_seed)
-    by_seed = {one.config.seed: list(_recorded(one.episodes)) for one in own}
+    by_seed = {training.config.seed: list(_recorded(training.episodes)) for training in trainings}
     yield from _curve(task, label, _RECORDED, by_seed)
 
 
@@ -217,9 +219,9 @@ def _logged(rows: Sequence[Mapping[str, str]], column: str) -> Iterator[tuple[fl
 def _recorded(episodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, float]]:
     """Yield the mean return at each evaluation."""
     by_step: dict[int, list[float]] = {}
-    for one in episodes:
-        if one.get("training_steps") is not None:
-            by_step.setdefault(one["training_steps"], []).append(one["return"])
+    for episode in episodes:
+        if episode.get("training_steps") is not None:
+            by_step.setdefault(episode["training_steps"], []).append(episode["return"])
     for step in sorted(by_step):
         yield float(step), sum(by_step[step]) / len(by_step[step])
 
@@ -227,14 +229,14 @@ def _recorded(episodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, fl
 def _curve(
     task: str, label: str, title: str, by_seed: Mapping[int, Sequence[tuple[float, float]]]
 ) -> Iterator[LearningCurve]:
-    known = {seed: points for seed, points in by_seed.items() if len(points) > 1}
-    if not known:
+    usable = {seed: points for seed, points in by_seed.items() if len(points) > 1}
+    if not usable:
         return
     try:
-        curve = learning_curve(known, mean)
+        curve = learning_curve(usable, mean)
     except ValueError:  # runs of such different lengths that no step is common to all
         return
-    several = len(known) > 1
+    several = len(usable) > 1
     yield LearningCurve(
         task,
         label,
@@ -243,5 +245,5 @@ def _curve(
         curve.values.tolist(),
         curve.low.tolist() if several else None,
         curve.high.tolist() if several else None,
-        {str(seed): row.tolist() for seed, row in zip(known, curve.by_seed, strict=True)} if several else {},
+        {str(seed): row.tolist() for seed, row in zip(usable, curve.by_seed, strict=True)} if several else {},
     )

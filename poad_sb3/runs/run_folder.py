@@ -234,11 +234,11 @@ def session(command: Sequence[str], from_step: int) -> dict[str, Any]:
         from_step: Number of environment steps trained before the process started.
     """
     versions = {name: version(name) for name in _PACKAGES}
-    own = dict.fromkeys(("lang_envs", "poad_sb3"), lang_envs.__version__)  # one distribution
+    packages = dict.fromkeys(("lang_envs", "poad_sb3"), lang_envs.__version__)  # one distribution
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": list(command),
-        "versions": {**own, **versions, "python": platform.python_version()},
+        "versions": {**packages, **versions, "python": platform.python_version()},
         "from_step": from_step,
     }
 
@@ -248,8 +248,8 @@ def effective_arguments(model: LLMOnPolicyAlgorithm) -> dict[str, Any]:
 
     The seed is left out, as it has its own field; so are device, verbosity and the folder for TensorBoard.
     """
-    apart = ("seed", "verbose", "tensorboard_log", "device")
-    names = [name for name in known_arguments(type(model)) if name not in apart]
+    excluded = ("seed", "verbose", "tensorboard_log", "device")
+    names = [name for name in known_arguments(type(model)) if name not in excluded]
     have = vars(model)
     plain = {name: have.get(name, have.get(f"_{name}")) for name in names}  # SB3 keeps one behind an underscore
     values: dict[str, Any] = json.loads(json.dumps(plain, default=str))

@@ -102,7 +102,9 @@ class Counts(Setting):
 
     def _check(self, name: str, value: Any) -> None:
         is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
-        if not is_sequence or not all(isinstance(one, int) and not isinstance(one, bool) and one > 0 for one in value):
+        if not is_sequence or not all(
+            isinstance(item, int) and not isinstance(item, bool) and item > 0 for item in value
+        ):
             raise TypeError(f"Expected {name} to be a sequence of positive integers; got {value!r}. Fix: {name}=(64,).")
 
     @property
@@ -147,7 +149,7 @@ class Texts(Setting):
 
     def _check(self, name: str, value: Any) -> None:
         is_sequence = isinstance(value, Sequence) and not isinstance(value, str)
-        if not is_sequence or not all(isinstance(one, str) and one for one in value):
+        if not is_sequence or not all(isinstance(item, str) and item for item in value):
             raise TypeError(f"Expected {name} to be texts, none of them empty; got {value!r}. Fix: {name}=[...].")
 
     @property
@@ -185,8 +187,8 @@ class Rate(Setting):
 
 def linear_start(rate: str) -> float:
     """Return NUMBER of `"lin_NUMBER"`, as RL Baselines3 Zoo writes it; NaN for other text."""
-    found = _LINEAR.fullmatch(rate)
-    return float(found[1]) if found else math.nan
+    match = _LINEAR.fullmatch(rate)
+    return float(match[1]) if match else math.nan
 
 
 def setting(default: Any, kind: Setting, help: str) -> Any:
@@ -208,35 +210,36 @@ class Settings:
     """Settings whose values are checked one by one on construction."""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            one.metadata["kind"].check(one.name, getattr(self, one.name))
+        for attribute in fields(self):
+            attribute.metadata["kind"].check(attribute.name, getattr(self, attribute.name))
 
     @classmethod
-    def of(cls: type[Kind], owner: Any, **others: Any) -> Kind:
+    def of(cls: type[Kind], owner: Any, **values: Any) -> Kind:
         """Create the settings from attributes of the same names.
 
         Args:
             owner: Object with the attributes.
-            **others: Values that replace those attributes.
+            **values: Values that replace those attributes.
         """
-        return cls(**{one.name: getattr(owner, one.name) for one in fields(cls)} | others)
+        return cls(**{attribute.name: getattr(owner, attribute.name) for attribute in fields(cls)} | values)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """Return the default of each setting."""
         return {
-            one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(cls)
+            attribute.name: attribute.default if attribute.default_factory is MISSING else attribute.default_factory()
+            for attribute in fields(cls)
         }
 
     @classmethod
     def help(cls) -> dict[str, str]:
         """Return the line of help of each setting."""
-        return {one.name: one.metadata["help"] for one in fields(cls)}
+        return {attribute.name: attribute.metadata["help"] for attribute in fields(cls)}
 
     @classmethod
     def kinds(cls) -> dict[str, Setting]:
         """Return the allowed values of each setting."""
-        return {one.name: one.metadata["kind"] for one in fields(cls)}
+        return {attribute.name: attribute.metadata["kind"] for attribute in fields(cls)}
 
 
 def split_settings(given: Mapping[str, Any], *kinds: type[Settings]) -> list[dict[str, Any]]:
@@ -245,13 +248,13 @@ def split_settings(given: Mapping[str, Any], *kinds: type[Settings]) -> list[dic
     Raises:
         TypeError: If no dataclass has a setting of a given name.
     """
-    known = [name for kind in kinds for name in kind.defaults()]
+    names = [name for kind in kinds for name in kind.defaults()]
     for name in given:
-        if name not in known:
-            raise unknown_setting(name, known)
+        if name not in names:
+            raise unknown_setting(name, names)
     return [{**kind.defaults(), **{name: given[name] for name in kind.defaults() if name in given}} for kind in kinds]
 
 
-def unknown_setting(name: str, known: Iterable[str], of: str = "") -> TypeError:
+def unknown_setting(name: str, names: Iterable[str], of: str = "") -> TypeError:
     """Return the error for an argument that does not exist."""
-    return TypeError(f"Expected arguments{of}; {name!r} is none. {nearest(name, known)}")
+    return TypeError(f"Expected arguments{of}; {name!r} is none. {nearest(name, names)}")

@@ -48,7 +48,7 @@ def _have_states(env: VecEnv) -> bool:
 def _contexts(env: VecEnv) -> list[tuple[list[EpisodeContext], int] | None]:
     """Return the list that holds the context of each environment, and its place there; None without the wrapper."""
     if isinstance(env, VecAdmissibleObservation):
-        return [(env.contexts, place) for place in range(env.num_envs)]
+        return [(env.contexts, index) for index in range(env.num_envs)]
     if isinstance(env, VecEnvWrapper):
         return _contexts(env.venv)
     return [None] * env.num_envs
@@ -71,8 +71,8 @@ def restore_envs(env: VecEnv, states: list[dict[str, Any]] | None) -> bool:
         for name, value in state["counters"].items():
             env.env_method("set_wrapper_attr", name, value, force=False, indices=[index])
         if context is not None and state.get("context") is not None:
-            contexts, place = context
-            contexts[place] = state["context"]
+            contexts, position = context
+            contexts[position] = state["context"]
     env.unwrapped._reset_seeds()  # a seed that waits for the next reset was used before the checkpoint
     return True
 

@@ -103,7 +103,7 @@ def parse_observation(observation: Any) -> tuple[list[Question], bool]:
     Raises:
         ObservationError: If it is anything else.
     """
-    if isinstance(observation, list) and observation and all(isinstance(one, Question) for one in observation):
+    if isinstance(observation, list) and observation and all(isinstance(item, Question) for item in observation):
         return observation, True  # the output of `LLMPolicy.obs_to_tensor`
     observation = _as_mapping(observation)
     if not isinstance(observation, Mapping) or set(observation) - {_CONTEXT} != _KEYS:
@@ -208,7 +208,7 @@ def merge_admissible(
             f"{type(observation).__name__} with {len(admissible_actions)} lists. Fix: give each text its own list."
         )
     return _stacked(
-        [admissible_observation(text, one) for text, one in zip(observation, admissible_actions, strict=True)]
+        [admissible_observation(text, actions) for text, actions in zip(observation, admissible_actions, strict=True)]
     )
 
 
@@ -256,7 +256,7 @@ class VecAdmissibleObservation(VecEnvWrapper):
     def reset(self) -> VecEnvObs:
         """Reset all environments."""
         texts = self.venv.reset()
-        self.contexts = [one.begun(str(text)) for one, text in zip(self.contexts, texts, strict=True)]
+        self.contexts = [context.begun(str(text)) for context, text in zip(self.contexts, texts, strict=True)]
         return self._observations(texts, self._reset_infos())
 
     def step_async(self, actions: NDArray[np.int64]) -> None:

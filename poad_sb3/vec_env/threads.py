@@ -45,8 +45,8 @@ class ThreadVecEnv(DummyVecEnv):
         """
         if any(thread.is_stepping for thread in self._threads):
             raise RuntimeError("Expected environments at rest; one is stepping since an interrupt. Fix: reset().")
-        for place, thread in enumerate(self._threads):
-            thread.begin(partial(self._step_one, place))
+        for index, thread in enumerate(self._threads):
+            thread.begin(partial(self._step_one, index))
         try:
             for thread in self._threads:
                 thread.wait()
@@ -55,15 +55,15 @@ class ThreadVecEnv(DummyVecEnv):
             raise
         return self._obs_from_buf(), np.copy(self.buf_rews), np.copy(self.buf_dones), copy.deepcopy(self.buf_infos)
 
-    def _step_one(self, place: int) -> None:
+    def _step_one(self, index: int) -> None:
         """Step one environment, and reset it at the end of its episode, as `DummyVecEnv.step_wait` does."""
-        observation, reward, terminated, truncated, info = self.envs[place].step(self.actions[place])
-        self.buf_rews[place], self.buf_dones[place], self.buf_infos[place] = reward, terminated or truncated, info
+        observation, reward, terminated, truncated, info = self.envs[index].step(self.actions[index])
+        self.buf_rews[index], self.buf_dones[index], self.buf_infos[index] = reward, terminated or truncated, info
         info["TimeLimit.truncated"] = truncated and not terminated
-        if self.buf_dones[place]:
+        if self.buf_dones[index]:
             info["terminal_observation"] = observation
-            observation, self.reset_infos[place] = self.envs[place].reset()
-        self._save_obs(place, observation)
+            observation, self.reset_infos[index] = self.envs[index].reset()
+        self._save_obs(index, observation)
 
     def reset(self) -> VecEnvObs:
         """Reset all environments, after the end of steps that an interrupt has left under way."""

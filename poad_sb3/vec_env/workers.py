@@ -31,7 +31,7 @@ def guard_workers(env: gym.Env[Any, Any] | VecEnv) -> None:
         env: Environments of any kind, wrapped or not; only a `SubprocVecEnv` is changed.
     """
     workers = env.unwrapped
-    if not isinstance(workers, SubprocVecEnv) or any(isinstance(one, _Pipe) for one in workers.remotes):
+    if not isinstance(workers, SubprocVecEnv) or any(isinstance(remote, _Pipe) for remote in workers.remotes):
         return
     connections, processes = list(workers.remotes), list(workers.processes)
     end = weakref.finalize(workers, _end, connections, processes, os.getpid())

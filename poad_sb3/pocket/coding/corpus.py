@@ -64,9 +64,9 @@ def coding_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
         n_lines: Number of lines to yield.
         rng: Random generator.
     """
-    known, invented = known_tables(rng), [invented_table(rng) for _ in range(_N_INVENTED)]
+    real, invented = known_tables(rng), [invented_table(rng) for _ in range(_N_INVENTED)]
     for _ in range(n_lines):
-        table = pick(known if rng.random() < _KNOWN else invented, rng)
+        table = pick(real if rng.random() < _KNOWN else invented, rng)
         yield _line(table, rng)
 
 
@@ -79,9 +79,9 @@ def bare_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
 def _line(table: Dataset, rng: np.random.Generator) -> Example:
     attempts = 5 if rng.random() < 0.8 else int(rng.integers(2, 11))
     kind, share = _first, rng.random()
-    for one, part in ((_after_failure, 0.54), (_after_success, 0.06), (_after_loss, 0.06)):
+    for candidate, part in ((_after_failure, 0.54), (_after_success, 0.06), (_after_loss, 0.06)):
         if share < part:
-            kind = one
+            kind = candidate
             break
         share -= part
     remarks, body = kind(table, attempts, rng)
@@ -133,8 +133,8 @@ def _after_loss(table: Dataset, attempts: int, rng: np.random.Generator) -> tupl
     if rng.random() < 0.3:
         first, body = _after_failure(table, attempts, rng)
         second, body = _after_failure(table, attempts, rng)
-        return [one._replace(number=place) for place, one in enumerate((*first, *second), start=1)], body
-    said = pick(
+        return [remark._replace(number=number) for number, remark in enumerate((*first, *second), start=1)], body
+    message = pick(
         (
             "The code was not finished.",
             "The code ran for more than 30 seconds.",
@@ -143,5 +143,5 @@ def _after_loss(table: Dataset, attempts: int, rng: np.random.Generator) -> tupl
         ),
         rng,
     )
-    code = "" if "not finished" in said else random_code(rng)
-    return [Remark(int(rng.integers(1, attempts)), code, f"it failed. {said}")], _body(rng)
+    code = "" if "not finished" in message else random_code(rng)
+    return [Remark(int(rng.integers(1, attempts)), code, f"it failed. {message}")], _body(rng)

@@ -53,7 +53,7 @@ def columns(rng: np.random.Generator) -> str:
     if rng.random() < 0.5:
         return pick(_SELECTIONS, rng)
     chosen = rng.choice(4, size=int(rng.integers(1, 4)), replace=False)
-    return f"x[:, [{', '.join(str(one) for one in chosen)}]]"
+    return f"x[:, [{', '.join(str(column) for column in chosen)}]]"
 
 
 def new_columns(rng: np.random.Generator) -> str:
@@ -63,13 +63,13 @@ def new_columns(rng: np.random.Generator) -> str:
         return elementwise(rng)
     if chance < 0.35:
         return pick(_OF_ROWS, rng)
-    one = _of_two(rng)
+    term = _of_two(rng)
     if chance < 0.75:
-        return one
-    return f"{one} {pick(('-', '+', '*'), rng)} {_of_two(rng, products=True)}"
+        return term
+    return f"{term} {pick(('-', '+', '*'), rng)} {_of_two(rng, products=True)}"
 
 
 def _of_two(rng: np.random.Generator, *, products: bool = False) -> str:
     form = "{a} * {b}" if products or rng.random() < 0.4 else pick(_OF_TWO, rng)
-    a, b = (f"x[:, [{one}]]" for one in rng.choice(4, size=2, replace=False))
+    a, b = (f"x[:, [{column}]]" for column in rng.choice(4, size=2, replace=False))
     return form.format(a=a, b=b)

@@ -193,7 +193,7 @@ class _Draft:
         if self._chance(0.75):
             return f"{self._use('make_pipeline', 'pipeline')}({', '.join([*steps, estimator])})"
         names = self._rng.permutation(len(_STEP_NAMES))[: len(steps)]
-        named = [f"('{_STEP_NAMES[place]}', {step})" for place, step in zip(names, steps, strict=True)]
+        named = [f"('{_STEP_NAMES[index]}', {step})" for index, step in zip(names, steps, strict=True)]
         named.append(f"('model', {estimator})")
         return f"{self._use('Pipeline', 'pipeline')}([{', '.join(named)}])"
 
@@ -221,4 +221,4 @@ class _Draft:
         named = {module: sorted(name for name, home in self._names.items() if home == module) for module in modules}
         lines = [f"from sklearn.{module} import {', '.join(names)}" for module, names in named.items()]
         order = self._rng.permutation(len(lines)) if self._chance(0.3) else range(len(lines))
-        return [lines[place] for place in order]
+        return [lines[index] for index in order]
