@@ -158,7 +158,7 @@ def _trees(stream: _Stream, effects: FloatArray, n_classes: int) -> FloatArray:
 def _interactions(stream: _Stream, effects: FloatArray, n_classes: int) -> FloatArray:
     """Return a product of two features, and whether two have the same sign (an exclusive or)."""
     order = np.argsort(stream.uniform(effects.shape[1]))
-    first, second, third = (effects[:, order[place]] for place in range(3))
+    first, second, third = (effects[:, order[index]] for index in range(3))
     same = np.where((second > 0) == (third > 0), 1.0, -1.0)
     weights = stream.normal(2, n_classes)
     return np.asarray((first * second)[:, None] * weights[0] + same[:, None] * weights[1])
