@@ -140,8 +140,8 @@ def exception_name(name: str, code: AgentCode) -> str:
         name: `type(error).__name__`, as the sandbox reports it.
         code: Code that raised the exception.
     """
-    own = {node.name for node in ast.walk(code.tree) if isinstance(node, ast.ClassDef)}
-    return name[:_MAX_EXCEPTION] if name in _EXCEPTIONS or name in own else "Exception"
+    classes = {node.name for node in ast.walk(code.tree) if isinstance(node, ast.ClassDef)}
+    return name[:_MAX_EXCEPTION] if name in _EXCEPTIONS or name in classes else "Exception"
 
 
 def _masked_once(line: str, words: _Words, limit: int) -> str:
@@ -164,16 +164,16 @@ class _Words(NamedTuple):
 
     @classmethod
     def of(cls, code: AgentCode, known_numbers: Collection[int]) -> _Words:
-        known = {str(int(number)) for number in known_numbers}
+        plain = {str(int(number)) for number in known_numbers}
         constants = [node.value for node in ast.walk(code.tree) if isinstance(node, ast.Constant)]
         spelt = re.findall(rf"[+-]?{_NUMBER}", code.source)
         values = [str(value) for value in constants if isinstance(value, int | float) and abs(value) < 1e300]
         return cls(
             frozenset(_WORD.findall(code.source)) | _LIBRARY,
-            frozenset(known | set(spelt) | {number.lstrip("+-") for number in spelt} | set(values)),
+            frozenset(plain | set(spelt) | {number.lstrip("+-") for number in spelt} | set(values)),
             frozenset(value for value in constants if isinstance(value, str) and value.isprintable()),
             frozenset(_WORD.findall(" ".join(_spelt(code.tree)).lower())) - _NOT_OWN,
-            re.compile(_TOKEN.format(known="|".join(sorted(known)) or r"\Z", range=_RANGE, number=_NUMBER), re.VERBOSE),
+            re.compile(_TOKEN.format(known="|".join(sorted(plain)) or r"\Z", range=_RANGE, number=_NUMBER), re.VERBOSE),
         )
 
 
