@@ -247,8 +247,12 @@ class Supervisor:
         elif "cancel" in message:
             self._cancel(client, message)
         elif "files" in message:
-            (evaluation,) = (one for one in self._admitted if one.client is client and one.number == message["files"])
-            pairs = [files[place : place + 2] for place in range(0, len(files), 2)]
+            (evaluation,) = (
+                admitted
+                for admitted in self._admitted
+                if admitted.client is client and admitted.number == message["files"]
+            )
+            pairs = [files[start : start + 2] for start in range(0, len(files), 2)]
             self._queue.extend(
                 _Task(evaluation, split, table, labels, pair)
                 for split, ((table, labels), pair) in enumerate(zip(evaluation.held, pairs, strict=True))
@@ -277,7 +281,7 @@ class Supervisor:
         """Ask for the files of evaluations that have waited, while there is room."""
         while self._waiting:
             evaluation = min(self._waiting, key=self._turn)
-            if sum(len(one.held) for one in self._admitted) + len(evaluation.held) > self._max_admitted:
+            if sum(len(admitted.held) for admitted in self._admitted) + len(evaluation.held) > self._max_admitted:
                 return
             self._waiting.remove(evaluation)
             self._admitted.append(evaluation)
