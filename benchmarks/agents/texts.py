@@ -98,8 +98,8 @@ def parse_action(text: str, actions: Sequence[str] | None) -> str:
     if actions is None or text in actions:
         return text
     for around in _AROUND:
-        said = _plain(text, around)  # once: an answer may be long
-        meant = {action for action in actions if said and _plain(action, around) == said}
+        plain = _plain(text, around)  # once: an answer may be long
+        meant = {action for action in actions if plain and _plain(action, around) == plain}
         if meant:
             return meant.pop() if len(meant) == 1 else text
     return text
