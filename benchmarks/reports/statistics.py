@@ -74,14 +74,14 @@ def rank_test(first: Floats, second: Floats) -> float:
     wins = _wins(both, both)
     n, n_first = len(both), len(first)
     member, is_drawn = _divisions(n, n_first)
-    apart = np.concatenate(
+    differences = np.concatenate(
         [
             np.abs(((some @ wins) * (1 - some)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
             for some in (member[at : at + _AT_A_TIME].astype(float) for at in range(0, len(member), _AT_A_TIME))
         ]
     )
-    here = abs(float(_wins(first, second).mean()) - 0.5)
-    n_apart = int((apart >= here - 1e-9).sum())
+    observed = abs(float(_wins(first, second).mean()) - 0.5)
+    n_apart = int((differences >= observed - 1e-9).sum())
     return (n_apart + is_drawn) / (len(member) + is_drawn)  # of drawn divisions the observed one is another
 
 
@@ -127,9 +127,9 @@ def holm(p_values: Sequence[float], planned: int | None = None) -> list[float]:
     """
     n = max(planned or 0, len(p_values))
     corrected, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (n - rank) * p_values[place]))
-        corrected[place] = largest
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (n - rank) * p_values[index]))
+        corrected[index] = largest
     return corrected
 
 
