@@ -80,11 +80,11 @@ def fresh_scores(job: CodingJob, code: str) -> dict[str, Any]:
     limits = Limits(_SECONDS_PER_SPLIT * len(job.fresh_splits), 1024 << 20)
     dataset = load(job.table, preprocessing=job.env_kwargs["preprocessing"])
     evaluate = Evaluator(dataset, job.fresh_splits, banned=BANNED, limits=limits, sandbox=shared_sandbox())
-    found = evaluate(code)
-    if not found.aucs:
-        return {"status": str(found.status)}
-    splits = [round(one, 5) for one in found.aucs]
-    return {"mean": float(np.mean(found.aucs)), "std": float(np.std(found.aucs)), "splits": splits}
+    evaluation = evaluate(code)
+    if not evaluation.aucs:
+        return {"status": str(evaluation.status)}
+    splits = [round(auc, 5) for auc in evaluation.aucs]
+    return {"mean": float(np.mean(evaluation.aucs)), "std": float(np.std(evaluation.aucs)), "splits": splits}
 
 
 def _by_grammar(job: CodingJob) -> Iterator[Mapping[str, Any]]:

@@ -103,13 +103,15 @@ class Pieces:
 
     def machines(self) -> list[dict[str, Any]]:
         """Return hardware and versions of all pieces that were found, each machine once."""
-        apart = ("command", "commit", COST)
-        machines = [{k: v for k, v in one["measured"].items() if k not in apart} for one in self._found.values()]
-        return [one for number, one in enumerate(machines) if one not in machines[:number]]
+        excluded = ("command", "commit", COST)
+        machines = [{k: v for k, v in piece["measured"].items() if k not in excluded} for piece in self._found.values()]
+        return [machine for number, machine in enumerate(machines) if machine not in machines[:number]]
 
     def commits(self) -> list[str]:
         """Return the commits that the pieces were measured at; old pieces have no record of it."""
-        return sorted({one["measured"]["commit"] for one in self._found.values() if one["measured"].get("commit")})
+        return sorted(
+            {piece["measured"]["commit"] for piece in self._found.values() if piece["measured"].get("commit")}
+        )
 
     def require_room(self) -> None:
         """Raise StudyError if no piece can be written: better now than after the training."""
