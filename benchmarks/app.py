@@ -150,8 +150,8 @@ def run(
     with Progress(*columns, console=console(), transient=True, disable=agent == _ASKS) as progress:
         task = progress.add_task(label or agent, total=None)
 
-        def watch(found: int, total: int) -> None:
-            progress.update(task, completed=found, total=total)
+        def watch(n_played: int, total: int) -> None:
+            progress.update(task, completed=n_played, total=total)
 
         try:
             done = measure(plan, path, n_workers=workers, workers=where, ray=ray, watch=watch)
