@@ -255,8 +255,8 @@ def _expect_digest(manifest: Manifest, kind: str, expected: str, got: str) -> No
     if not got.startswith(expected):
         raise ChecksumError(
             f"Expected of the {manifest.name} table {kind} {expected[:_DIGEST_DIGITS]}; got {got[:_DIGEST_DIGITS]}, "
-            f"and kept nothing of it. Fix: take {manifest.file!r} from {manifest.page}; if the service has another version "
-            f'by now, use the file as your own table: `gym.make("DataSciCoding-v0", table=..., '
+            f"and kept nothing of it. Fix: take {manifest.file!r} from {manifest.page}; if the service has another "
+            f'version by now, use the file as your own table: `gym.make("DataSciCoding-v0", table=..., '
             f"target={manifest.target!r})`."
         )
 
