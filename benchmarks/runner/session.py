@@ -124,7 +124,8 @@ def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> 
         if len(records) == len(jobs) or key_of(line.record) != jobs[len(records)]:
             raise ResultFileError(
                 f"Expected {jobs[len(records)] if len(records) < len(jobs) else 'no more lines'} in line "
-                f"{len(records) + 2} of {file.path}; got {str(line.record)[:80]}. Fix: restore the file, or begin another with --out."
+                f"{len(records) + 2} of {file.path}; got {str(line.record)[:80]}. "
+                "Fix: restore the file, or begin another with --out."
             )
         try:
             checker_of("episode")(line.record)
