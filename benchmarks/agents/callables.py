@@ -216,7 +216,7 @@ class _Callable(Agent):
                 "it."
             )
 
-    def _said(self, *arguments: object) -> str:
+    def _text_of(self, *arguments: object) -> str:
         text = self._call(*arguments, **self._arguments)
         if not isinstance(text, str):
             raise AgentError(f"Expected {self.name!r} to return a str; got {type(text).__name__}. Fix: return text.")
@@ -234,9 +234,9 @@ class _TextCallable(_Callable, TextAgent):
         self.show_actions = settings.get(_SHOW, True)
 
     def reply(self, prompt: str) -> Reply:
-        return Reply(self._said(prompt))
+        return Reply(self._text_of(prompt))
 
 
 class _InfoCallable(_Callable):
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
-        return Decision(self._said(observation, info))
+        return Decision(self._text_of(observation, info))

@@ -195,7 +195,7 @@ def _cost(rollout: Sequence[Any], update: Sequence[Any], n_acting: int, n_update
     }
 
 
-_KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+_MALLOC_SETTINGS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 """Environment variables of a process whose C library keeps freed memory."""
 
 
@@ -329,7 +329,7 @@ def one_result(workload: str, options: Options, runs: int, names: Sequence[str],
     costs, fewest = measure(workload, options, runs, names)
     kept = None
     if torch.device(options.device).type == "cpu":  # a GPU's memory is not the C library's
-        kept = in_new_process(slower_than_ours, workload, options, runs, names, threads, environment=_KEEPING)
+        kept = in_new_process(slower_than_ours, workload, options, runs, names, threads, environment=_MALLOC_SETTINGS)
     ours = OurLoop(SETTINGS[workload], options)
     ours.rollout()
     samples = [

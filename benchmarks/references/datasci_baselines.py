@@ -74,7 +74,7 @@ _TREES = (
     '("gb", GradientBoostingClassifier(random_state=0))'
 )
 _SCALED_NETWORK = "make_pipeline(StandardScaler(), MLPClassifier(max_iter=500, random_state=0))"
-_FOUR = f'{_TREES}, ("lr", {_SCALED_LOGISTIC})'
+_FOUR_MODELS = f'{_TREES}, ("lr", {_SCALED_LOGISTIC})'
 _FOUR_IMPORTS = (_FOREST, _EXTRA, _BOOSTING, _LOGISTIC, *_SCALED)
 
 # The names are those of the table this one is compared with. On the published balance scale, splits agree with it to
@@ -120,12 +120,12 @@ MODELS = (
     Model(
         "SoftVoting5",
         (*_FOUR_IMPORTS, _BAYES, "ensemble.VotingClassifier"),
-        f'VotingClassifier([{_FOUR}, ("nb", GaussianNB())], voting="soft")',
+        f'VotingClassifier([{_FOUR_MODELS}, ("nb", GaussianNB())], voting="soft")',
     ),
     Model(
         "Stacking5",
         (*_FOUR_IMPORTS, _NETWORK, "ensemble.StackingClassifier"),
-        f'StackingClassifier([{_FOUR}, ("nn", {_SCALED_NETWORK})], LogisticRegression(max_iter=1000))',
+        f'StackingClassifier([{_FOUR_MODELS}, ("nn", {_SCALED_NETWORK})], LogisticRegression(max_iter=1000))',
     ),
 )
 

@@ -16,7 +16,7 @@ MOST_STEPS = 30
 """Maximum number of actions drawn; of longer episodes the last ones, closest to the reward."""
 _SCALE = 2  # pixels of a point
 _MARGIN, _GAP, _PAD = 18, 16, 4
-_OBSERVATION_WIDTH, _COLUMN_WIDTH, _LEAST_WIDTH = 300, 400, 1000
+_OBSERVATION_WIDTH, _COLUMN_WIDTH, _MIN_WIDTH = 300, 400, 1000
 _OBSERVATION_LINES = 5
 _TEXT, _SMALL, _HEAD = 12, 8, 13
 _TOKEN_HEIGHT = 30
@@ -90,7 +90,7 @@ def credit_picture(rollout: Rollout, most_steps: int = MOST_STEPS) -> Image.Imag
         heights.append(round(max(lowest, 16 + 13 * len(_observation_lines(step))) + 16))
     top, left = 86, _MARGIN + _OBSERVATION_WIDTH + _GAP
     column = round(max(box.x + box.width for columns in laid for boxes in columns for box in boxes)) + _GAP
-    width = max(_MARGIN + left + len(rollout.columns) * column, _LEAST_WIDTH)
+    width = max(_MARGIN + left + len(rollout.columns) * column, _MIN_WIDTH)
     image = Image.new("RGB", (width * _SCALE, (top + sum(heights) + _MARGIN) * _SCALE), "white")
     pen = _Pen(ImageDraw.Draw(image))
 

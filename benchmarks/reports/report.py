@@ -25,7 +25,7 @@ from lang_envs.text import markdown_code, markdown_text
 
 MAIN = ("return", "success", "steps", "invalid_rate")
 _IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
-_WIDE, _LEAST = 110, 14
+_WIDE_TERMINAL, _MIN_NAME_WIDTH = 110, 14
 """Widths in characters: of a terminal with room for all of these columns, and of the narrowest name."""
 _ANSWER = 100
 """Maximum number of letters of an answer that is shown."""
@@ -133,12 +133,12 @@ def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
         cells: Results of agents.
         width: Characters of a line; a narrow terminal shows fewer columns.
     """
-    names = _IN_TERMINAL if width >= _WIDE else _IN_TERMINAL[:2]
+    names = _IN_TERMINAL if width >= _WIDE_TERMINAL else _IN_TERMINAL[:2]
     table = Table(box=None)
-    table.add_column("task", style="cyan", overflow="fold", min_width=_LEAST)  # long names take several lines
-    table.add_column("agent", overflow="fold", min_width=_LEAST)
+    table.add_column("task", style="cyan", overflow="fold", min_width=_MIN_NAME_WIDTH)  # long names take several lines
+    table.add_column("agent", overflow="fold", min_width=_MIN_NAME_WIDTH)
     for title in ("episodes", *(METRICS[name].title for name in names)):
-        table.add_column(title, justify="right", no_wrap=width >= _WIDE)
+        table.add_column(title, justify="right", no_wrap=width >= _WIDE_TERMINAL)
     for task, members in _grouped(cells, "task").items():
         for number, cell in enumerate(members):
             numbers = [

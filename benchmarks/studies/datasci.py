@@ -40,7 +40,7 @@ RATES = (0.75e-3, 1.5e-3, 3e-3, 6e-3)
 BEYOND = ((0.1875e-3, 0.375e-3), (12e-3, 24e-3))
 """Rates that follow where the best of these lies at an edge."""
 TUNING_TABLE = "wine"
-_FEW = 3
+_N_SEEDS_WITHOUT_VERDICT = 3
 """Number of planned seeds of the methods without a verdict."""
 _COMPARED = ("POAD", "NTPO")
 _GROUPS = (_COMPARED, [name for name in (*LEARNERS, *CONTROLS[:1]) if name not in _COMPARED])
@@ -113,7 +113,9 @@ def _final_jobs(
 ) -> Iterator[tuple[str, CodingJob]]:
     """Yield the reported runs of a table with their methods, but for learners without a rate."""
     for seed, method in product(seeds, methods):
-        if (method in rates or method not in LEARNERS) and (method in _COMPARED or seed not in FEWEST_SEEDS[_FEW:]):
+        if (method in rates or method not in LEARNERS) and (
+            method in _COMPARED or seed not in FEWEST_SEEDS[_N_SEEDS_WITHOUT_VERDICT:]
+        ):
             rate = f"lin_{rates[method]:g}" if method in LEARNERS else None
             yield method, coding_job(method, table, ATTEMPTS, seed, rate=rate)
 
@@ -168,7 +170,9 @@ def _report(options: Options, pieces: Pieces) -> Report:
     missing = [f"tuning of {method}, hence its runs" for method in LEARNERS if method not in rates]
     for finding in findings:
         for method, runs in finding.runs.items():
-            wanted = sum(method in _COMPARED or seed not in FEWEST_SEEDS[_FEW:] for seed in options.seeds)
+            wanted = sum(
+                method in _COMPARED or seed not in FEWEST_SEEDS[_N_SEEDS_WITHOUT_VERDICT:] for seed in options.seeds
+            )
             if len(runs) < wanted:
                 missing.append(f"{finding.table}, {method}: {wanted - len(runs)} of {wanted} seeds")
     there = [finding for finding in findings if any(finding.runs.values())]

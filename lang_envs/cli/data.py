@@ -94,7 +94,7 @@ def _cells(name: str, row: DatasetRow) -> list[Text]:
         receipt = store.read_receipt(name)
         licence = "" if receipt is None else printable(receipt.origin.licence)
         licence = licence if 0 < len(licence) <= _SHORT else "see below"
-        state = _here(row.manifest)
+        state = _presence(row.manifest)
         verified = ""
         if state == "yes" and receipt is not None:
             is_verified = receipt.verified or any(checked.verified for checked in receipt.recipes.values())
@@ -104,7 +104,7 @@ def _cells(name: str, row: DatasetRow) -> list[Text]:
     return [Text(cell, style=style) for cell, style in zip(cells, styles, strict=True)]
 
 
-def _here(wanted: Manifest) -> str:
+def _presence(wanted: Manifest) -> str:
     from lang_envs.datasets import store
 
     try:

@@ -44,7 +44,7 @@ _N_OTHER_FILES = 64
 _TICK = 0.02
 """Seconds between two looks at the clocks of the children that run."""
 _FIRST_CLIENT_SECONDS = 60.0
-_OPEN_SHARE = 0.1
+_PREFERRED_SHARE = 0.1
 """Share of the time limit for which a split may take tasks while an older evaluation waits for another split."""
 _PAUSE = 0.1
 """Seconds until a fork that the system refused is tried again."""
@@ -380,7 +380,7 @@ class Supervisor:
                 is_awaited.add(task.table)
             elif (
                 task.table not in is_awaited
-                or now - self._opened[task.table] < _OPEN_SHARE * task.evaluation.limits["time_limit"]
+                or now - self._opened[task.table] < _PREFERRED_SHARE * task.evaluation.limits["time_limit"]
             ):
                 return task
         return None

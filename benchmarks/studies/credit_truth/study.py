@@ -18,7 +18,7 @@ _GAMMAS = (GAMMA, 0.9, 0.99, 1.0)
 _ALONE = (GAMMA,)
 _WORDS = tuple(f"multikey 1 {d} 2 4" for d in range(8))
 _SINGLE = tuple(f"multikey {k} {d} {words} 1" for words in (2, 4) for k, d in ((1, 0), (1, 4), (2, 0), (2, 4), (4, 0)))
-_FOUR = tuple(f"multikey {k} {d} 4 4" for k, d in ((1, 0), (1, 4), (2, 0), (2, 4), (4, 0)))
+_FOUR_WORDS = tuple(f"multikey {k} {d} 4 4" for k, d in ((1, 0), (1, 4), (2, 0), (2, 4), (4, 0)))
 _KEYS = tuple(f"key-token {n}" for n in (2, 8, 16, 32))
 
 
@@ -48,7 +48,7 @@ FULL: tuple[TruthJob, ...] = (
     _job("multikey 1 4 4 4", "start", _ALONE, 20),
     *(_job(_WORDS, policy, _ALONE, 0, "lengths") for policy in ("start", "0.25", "0.75")),
     *(_job(_SINGLE, policy, _ALONE, 0, "one-decision") for policy in ("start", "0.75")),
-    *(_job(_FOUR, policy, _ALONE, 0, "four-words") for policy in ("start", "0.75")),
+    *(_job(_FOUR_WORDS, policy, _ALONE, 0, "four-words") for policy in ("start", "0.75")),
     _job(_KEYS, "ascended", _ALONE, 0, "key-token-lengths"),
     *(
         _pocket(task, policy, chunks)

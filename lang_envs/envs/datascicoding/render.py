@@ -88,7 +88,7 @@ def ansi(env: DataSciCodingEnv) -> str:
          it all a warning if the rows are made up.
     """
     last = env.attempts[-1].evaluation if env.attempts else None
-    title, size, about = _told(env)
+    title, size, about = _task_lines(env)
     rows = _listing(last, _TEXT_ROWS, _TEXT_COLUMNS - 2)
     headline, message = _verdict(env)
     lines = [f"{_SYNTHETIC}: {_MADE_UP}"] if env.dataset.synthetic else []
@@ -115,7 +115,7 @@ def rgb_array(env: DataSciCodingEnv) -> NDArray[np.uint8]:
         RGB image, shape (640, 960, 3).
     """
     last = env.attempts[-1].evaluation if env.attempts else None
-    image = _background(*_told(env), env.dataset.synthetic).copy()
+    image = _background(*_task_lines(env), env.dataset.synthetic).copy()
     _draw_code(image, last, len(env.attempts))
     _draw_attempts(image, env)
     _draw_splits(image, last)
@@ -126,7 +126,7 @@ def rgb_array(env: DataSciCodingEnv) -> NDArray[np.uint8]:
 # ---------------------------------------------------------------------- texts
 
 
-def _told(env: DataSciCodingEnv) -> tuple[str, str, str]:
+def _task_lines(env: DataSciCodingEnv) -> tuple[str, str, str]:
     """Return lines about the task: the table, its size, its subject."""
     table = env.dataset
     n, width = table.x.shape

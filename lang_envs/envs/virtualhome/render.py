@@ -94,7 +94,7 @@ def ansi(env: VirtualHomeEnv) -> str:
     for pair in (("kitchen", "bathroom"), ("bedroom", "living room")):
         titles = (f"- {room.upper() if room == env.home_state.room else f'{room} (out of sight)'} " for room in pair)
         plan.append("".join(f"+{title:-<{_COLUMN}}" for title in titles) + "+")
-        for texts in zip_longest(*(_told(env, room, facts) for room in pair), range(6), fillvalue=""):
+        for texts in zip_longest(*(_room_lines(env, room, facts) for room in pair), range(6), fillvalue=""):
             plan.append("".join(f"|{_padded(str(text))}" for text in texts[:2]) + "|")
     lines = [
         f"Goal: {_goal(env)}",
@@ -180,7 +180,7 @@ def _refusal(env: VirtualHomeEnv) -> str:
     return "REFUSED" if env.last_action in env.command_set else "NO SUCH COMMAND"
 
 
-def _told(env: VirtualHomeEnv, room: str, facts: frozenset[Fact]) -> list[str]:
+def _room_lines(env: VirtualHomeEnv, room: str, facts: frozenset[Fact]) -> list[str]:
     """Return lines about a room: the person, furniture with its condition, things with their places."""
     scene, notes, lines = env.home_task.scene, [], []
     if env.home_state.room == room:
