@@ -29,7 +29,7 @@ from poad_sb3.errors import PoadError
 
 REFUSED, STOPPED = 1, 3
 """Exit codes, as of `poad`: refused before a start; an agent or a job failed, and earlier results are kept."""
-_ASKS = "human"  # an agent that needs the terminal for itself
+_HUMAN = "human"  # an agent that needs the terminal for itself
 
 app = typer.Typer(
     name="python -m benchmarks",
@@ -147,11 +147,11 @@ def run(
     name = f"{label or agent}.{env[0]}" if len(env) == 1 else label or agent
     path = out or Path("runs/benchmarks") / f"{file_name(name)}.jsonl"
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(), transient=True, disable=agent == _ASKS) as progress:
+    with Progress(*columns, console=console(), transient=True, disable=agent == _HUMAN) as progress:
         task = progress.add_task(label or agent, total=None)
 
-        def watch(found: int, total: int) -> None:
-            progress.update(task, completed=found, total=total)
+        def watch(n_played: int, total: int) -> None:
+            progress.update(task, completed=n_played, total=total)
 
         try:
             done = measure(plan, path, n_workers=workers, workers=where, ray=ray, watch=watch)

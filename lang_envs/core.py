@@ -444,7 +444,7 @@ def _canonical(value: object) -> str:
     """Return a text that equal plain data has in every process; of other objects, their type alone."""
     parts: Iterable[str] = ()
     if isinstance(value, Mapping):
-        parts = sorted(f"{_canonical(key)}: {_canonical(one)}" for key, one in value.items())
+        parts = sorted(f"{_canonical(key)}: {_canonical(item)}" for key, item in value.items())
     elif isinstance(value, set | frozenset):
         parts = sorted(map(_canonical, value))
     elif isinstance(value, tuple | list):

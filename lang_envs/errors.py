@@ -17,7 +17,7 @@ __all__ = [
     "install_command",
 ]
 
-_BESIDE = Path(__file__).parent.parent / "constraints.txt"
+_CONSTRAINTS_FILE = Path(__file__).parent.parent / "constraints.txt"
 """File that marks a checkout; beside an installed wheel it does not exist."""
 
 
@@ -59,6 +59,6 @@ def install_command(extras: str) -> str:
     Args:
         extras: Names of the extras, with commas between.
     """
-    if _BESIDE.is_file():
+    if _CONSTRAINTS_FILE.is_file():
         return f'pip install -c constraints.txt -e ".[{extras}]"'
     return f'pip install "lang-envs[{extras}]"'  # pip takes the version that is installed, and asks no index for it

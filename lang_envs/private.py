@@ -43,10 +43,11 @@ def without_private(value: Any) -> Any:
 def _hidden(value: Any, hide: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
         return {
-            name: "..." if one and _IS_SECRET.search(str(name)) else _hidden(one, hide) for name, one in value.items()
+            name: "..." if item and _IS_SECRET.search(str(name)) else _hidden(item, hide)
+            for name, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_hidden(one, hide) for one in value]
+        return [_hidden(item, hide) for item in value]
     return hide(value) if isinstance(value, str) else value
 
 
@@ -54,7 +55,7 @@ def _without_secrets(text: str) -> str:
     if argument := _ARGUMENT.fullmatch(text):
         return f"{argument[1]}=..."
     without_accounts = _QUERY.sub(r"\1", _ACCOUNT.sub("", text))
-    return _SECRET.sub(lambda one: f"{one[1]}{one['quote'] or ''}...{one['quote'] or ''}", without_accounts)
+    return _SECRET.sub(lambda match: f"{match[1]}{match['quote'] or ''}...{match['quote'] or ''}", without_accounts)
 
 
 def _without_homes(text: str) -> str:

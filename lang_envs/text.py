@@ -32,7 +32,7 @@ def nearest(word: str, known: Iterable[str], otherwise: str = "", n: int = 3) ->
         otherwise: Text to return if none is similar; by default a sentence that lists the known names.
         n: Maximum number of suggestions.
     """
-    names = {str(one).casefold(): str(one) for one in known}
+    names = {str(name).casefold(): str(name) for name in known}
     near = [names[match] for match in difflib.get_close_matches(str(word).casefold(), names, n=n, cutoff=0.5)]
     if near:
         return f"Did you mean {' or '.join(near)}?"

@@ -17,21 +17,24 @@ def hints_of(target: Callable[..., object]) -> dict[str, Any]:
         signature = inspect.signature(target, eval_str=True)
     except Exception:  # an annotation may be any expression, with names imported for type checkers only
         signature = inspect.signature(target)
-    return {one.name: Any if one.annotation is one.empty else one.annotation for one in signature.parameters.values()}
+    return {
+        parameter.name: Any if parameter.annotation is parameter.empty else parameter.annotation
+        for parameter in signature.parameters.values()
+    }
 
 
 def check_settings(
-    name: str, settings: Mapping[str, object], known: Iterable[str] | None, hints: Mapping[str, Any]
+    name: str, settings: Mapping[str, object], allowed: Iterable[str] | None, hints: Mapping[str, Any]
 ) -> None:
     """Refuse settings that are not known (None for any), and values of the wrong type.
 
     Raises:
         AgentError: For the first unknown or ill-typed setting.
     """
-    known = None if known is None else list(known)
+    allowed = None if allowed is None else list(allowed)
     for setting, value in settings.items():
-        if known is not None and setting not in known:
-            listed = ", ".join(known) or "it has none"
+        if allowed is not None and setting not in allowed:
+            listed = ", ".join(allowed) or "it has none"
             raise AgentError(f"Expected settings of {name!r}; got {setting!r}. Known: {listed}.")
         hint = hints.get(setting, Any)
         if not _fits(value, hint):
@@ -44,8 +47,8 @@ def check_settings(
 def _fits(value: object, hint: Any) -> bool:
     """Return whether a value has a type, as far as plain types go; an integer is accepted as a float."""
     is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    kinds_of = [typing.get_origin(one) or one for one in (typing.get_args(hint) if is_union else (hint,))]
-    if Any in kinds_of or not all(isinstance(one, type) for one in kinds_of):  # not checkable here
+    kinds_of = [typing.get_origin(kind) or kind for kind in (typing.get_args(hint) if is_union else (hint,))]
+    if Any in kinds_of or not all(isinstance(kind, type) for kind in kinds_of):  # not checkable here
         return True
     if isinstance(value, bool):
         return bool in kinds_of

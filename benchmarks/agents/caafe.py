@@ -110,13 +110,13 @@ class CaafeAgent(Agent):
         if replies < 1:
             raise AgentError(f"Expected replies of at least 1; got {replies}. Fix: the default is 3.")
         self.name = f"caafe:{writer.name}"
-        own: dict[str, JSON] = {
+        settings: dict[str, JSON] = {
             "writer": writer.name,
             "classifier": classifier,
             "min_gain": min_gain,
             "replies": replies,
         }
-        self.settings = {**own, **{f"writer.{name}": value for name, value in writer.settings.items()}}
+        self.settings = {**settings, **{f"writer.{name}": value for name, value in writer.settings.items()}}
         self.incidental = frozenset(f"writer.{name}" for name in writer.incidental)
         self._writer, self._classifier, self._min_gain, self._replies = writer, classifier, min_gain, replies
 
@@ -149,7 +149,7 @@ class CaafeAgent(Agent):
         if self._best is not None if self._improves else self._left > 0 or not self._tried:
             self._candidate, usage, note = self._written()
         features = [*self._kept, *([self._candidate] if self._candidate else [])]
-        return Decision(body(self._classifier, [one.code for one in features]), usage, note=note)
+        return Decision(body(self._classifier, [feature.code for feature in features]), usage, note=note)
 
     def _written(self) -> tuple[Features | None, Usage, str]:
         """Return new features, their cost, and the answers; None if no answer held code."""
@@ -165,7 +165,7 @@ class CaafeAgent(Agent):
         return None, usage, "\n".join(notes)
 
     def _prompt(self) -> str:
-        tried = "".join(f"\n# {one.verdict}\n{one.code}\n" for one in self._tried[-_SHOWN:])
+        tried = "".join(f"\n# {feature.verdict}\n{feature.code}\n" for feature in self._tried[-_SHOWN:])
         history = f"\nWhat was tried:\n{tried}" if tried else ""
         score = "" if self._best in (None, float("-inf")) else f"\nThe best score so far is {self._best:.4f}.\n"
         definition = CLASSIFIERS[self._classifier][-1]

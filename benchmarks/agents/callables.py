@@ -38,15 +38,15 @@ def load(spec: str) -> object:
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # last: a module of this folder must not hide an installed one
     try:
-        found: object = importlib.import_module(module)
+        member: object = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            member = getattr(member, part)
     except (Exception, SystemExit) as error:  # a module may raise anything, and a script end the process
         raise AgentError(
             f"Expected an agent in {spec!r}; it cannot be imported ({type(error).__name__}: {error}). "
             "Fix: check the spelling, and run the command where the module can be imported."
         ) from error
-    return found
+    return member
 
 
 def agent_of(target: object, name: str, settings: Mapping[str, Any]) -> Agent:
@@ -87,9 +87,9 @@ def agent_of(target: object, name: str, settings: Mapping[str, Any]) -> Agent:
 def _made(factory: Callable[..., object], name: str, settings: Mapping[str, Any]) -> Agent:
     signature = inspect.signature(factory)
     parameters = signature.parameters.values()
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
-    known = sorted(one.name for one in parameters if one.kind is not one.VAR_POSITIONAL)
-    check_settings(name, settings, None if takes_any else known, hints_of(factory))
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    names = sorted(parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL)
+    check_settings(name, settings, None if takes_any else names, hints_of(factory))
     try:
         signature.bind(**settings)
     except TypeError as error:
@@ -144,9 +144,11 @@ def _arguments(target: Callable[..., object]) -> tuple[int, set[str]]:
         parameters = inspect.signature(target).parameters.values()
     except ValueError:  # some built-in functions have no signature
         return 1, set()
-    positional = [one for one in parameters if one.kind in _POSITIONAL and one.default is one.empty]
-    takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
-    keywords = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+    positional = [
+        parameter for parameter in parameters if parameter.kind in _POSITIONAL and parameter.default is parameter.empty
+    ]
+    takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+    keywords = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     return max(len(positional), 1 if takes_any else 0), keywords
 
 
@@ -214,7 +216,7 @@ class _Callable(Agent):
                 "it."
             )
 
-    def _said(self, *arguments: object) -> str:
+    def _text_of(self, *arguments: object) -> str:
         text = self._call(*arguments, **self._arguments)
         if not isinstance(text, str):
             raise AgentError(f"Expected {self.name!r} to return a str; got {type(text).__name__}. Fix: return text.")
@@ -232,9 +234,9 @@ class _TextCallable(_Callable, TextAgent):
         self.show_actions = settings.get(_SHOW, True)
 
     def reply(self, prompt: str) -> Reply:
-        return Reply(self._said(prompt))
+        return Reply(self._text_of(prompt))
 
 
 class _InfoCallable(_Callable):
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
-        return Decision(self._said(observation, info))
+        return Decision(self._text_of(observation, info))

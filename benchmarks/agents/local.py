@@ -190,10 +190,10 @@ class HumanAgent(Agent):
         from lang_envs.cli.play import ask, show
 
         show(self._console, self._env, observation)
-        said = ask(self._console, info["admissible_actions"])
-        if said is None:
+        reply = ask(self._console, info["admissible_actions"])
+        if reply is None:
             raise KeyboardInterrupt
-        return Decision(said)
+        return Decision(reply)
 
     def observe(
         self,

@@ -56,7 +56,7 @@ class PolicyAgent(Agent):
         self.name, self.settings = name, {**settings, "deterministic": deterministic}
         self.policy = policy
         self._deterministic, self._whole_values, self._writer = deterministic, whole_values, writer
-        self._scores = ScoreCache([one for one in policy.parameters() if one.requires_grad])
+        self._scores = ScoreCache([parameter for parameter in policy.parameters() if parameter.requires_grad])
         self.read = LRUCache(self._read_path, _REMEMBERED)  # the weights stay the same here
         self._context, self._has_begun = episode_context(policy.lm.prompter.template.context_spec), False
         self._rng = np.random.default_rng()
@@ -360,8 +360,8 @@ def _fresh(device: str, action_sampling: str, of_model: dict[str, Any]) -> tuple
 
     from poad_sb3 import LLMPolicy
 
-    place, spaces = get_device(device), (admissible_space(TextSpace(1)), TokenSequence())
-    policy = LLMPolicy(*spaces, lambda _: 0.0, device=place, action_sampling=action_sampling, **of_model).to(place)
+    target, spaces = get_device(device), (admissible_space(TextSpace(1)), TokenSequence())
+    policy = LLMPolicy(*spaces, lambda _: 0.0, device=target, action_sampling=action_sampling, **of_model).to(target)
     return policy, {**of_model, "action_sampling": action_sampling, "fingerprint": policy.lm.fingerprint}
 
 

@@ -85,8 +85,8 @@ class ReactAgent(Agent):
         actions = info["admissible_actions"]
         asked = shown(observation, actions if self._inner.show_actions else None, _ASKED)
         reply = self._inner.reply(f"{self._instructions}\n\n{self._with_history(f'Observation: {asked}')}")
-        thought, said = _parsed(reply.text)
-        action = parse_action(said if actions is None else said.strip(), actions)
+        thought, text = _parsed(reply.text)
+        action = parse_action(text if actions is None else text.strip(), actions)
         self._now = Step(observation, thought, action)
         note = "\n".join(part for part in (thought, reply.note) if part)
         return Decision(action, reply.usage, note=note)
@@ -136,13 +136,13 @@ def _parsed(text: str) -> tuple[str, str]:
     """
     whole = _IN_FENCE.fullmatch(text)
     text = whole[1] if whole else text
-    prose = _FENCED.sub(lambda one: " " * len(one[0]), text)
-    found, end_of_action = _ACTION.search(prose), _INVENTED
-    if found is None and _THOUGHT.match(prose):  # all on one line: a thought may speak of actions, so the last counts
-        *_, found = (None, *_IN_LINE.finditer(prose))
+    prose = _FENCED.sub(lambda match: " " * len(match[0]), text)
+    match, end_of_action = _ACTION.search(prose), _INVENTED
+    if match is None and _THOUGHT.match(prose):  # all on one line: a thought may speak of actions, so the last counts
+        *_, match = (None, *_IN_LINE.finditer(prose))
         end_of_action = _INVENTED_IN_LINE
-    if found is None:
+    if match is None:
         return "", text
-    thought = _THOUGHT.sub("", text[: found.start()], count=1).strip()
-    invented = end_of_action.search(prose, found.end())
-    return thought, text[found.end() : invented.start() if invented else None].rstrip()
+    thought = _THOUGHT.sub("", text[: match.start()], count=1).strip()
+    invented = end_of_action.search(prose, match.end())
+    return thought, text[match.end() : invented.start() if invented else None].rstrip()

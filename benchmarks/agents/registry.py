@@ -64,11 +64,11 @@ KINDS: Mapping[str, Kind] = {
 
 def kinds() -> dict[str, Kind]:
     """Return all kinds by name, including those of other packages; ours win where names are equal."""
-    others = {
-        one.name: Kind(one.value, "[ARGUMENT]", f"of {one.dist.name if one.dist else 'another package'}")
-        for one in entry_points(group=ENTRY_POINTS)
+    plugins = {
+        entry.name: Kind(entry.value, "[ARGUMENT]", f"of {entry.dist.name if entry.dist else 'another package'}")
+        for entry in entry_points(group=ENTRY_POINTS)
     }
-    return {**others, **KINDS}
+    return {**plugins, **KINDS}
 
 
 def make_agent(spec: str, **settings: Any) -> Agent:
@@ -83,12 +83,13 @@ def make_agent(spec: str, **settings: Any) -> Agent:
         MissingExtraError: If a package of the kind is not installed.
     """
     name, _, argument = spec.partition(":")
-    known = kinds()
-    if name in known:
-        return _of_kind(name, known[name], argument, settings)
+    registered = kinds()
+    if name in registered:
+        return _of_kind(name, registered[name], argument, settings)
     if not name or not argument:
         raise AgentError(
-            f"Expected an agent as KIND, KIND:ARGUMENT or module:name; got {spec!r}. Kinds: {', '.join(sorted(known))}."
+            f"Expected an agent as KIND, KIND:ARGUMENT or module:name; got {spec!r}. "
+            f"Kinds: {', '.join(sorted(registered))}."
         )
     return agent_of(load(spec), spec, settings)
 
@@ -104,13 +105,13 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
     try:
         factory = _factory(kind)
         parameters = inspect.signature(factory).parameters.values()
-        own = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-        passes_on = kind.argument == _SPEC or any(one.kind is one.VAR_KEYWORD for one in parameters)
-        hints = {key: hint for key, hint in hints_of(factory).items() if key in own}
-        check_settings(name, settings, None if passes_on else own, hints)
+        names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+        passes_on = kind.argument == _SPEC or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        hints = {key: hint for key, hint in hints_of(factory).items() if key in names}
+        check_settings(name, settings, None if passes_on else names, hints)
         if kind.argument == _SPEC:
-            inner = make_agent(argument, **{key: value for key, value in settings.items() if key not in own})
-            return factory(inner, **{key: value for key, value in settings.items() if key in own})
+            inner = make_agent(argument, **{key: value for key, value in settings.items() if key not in names})
+            return factory(inner, **{key: value for key, value in settings.items() if key in names})
         made = factory(argument, **settings) if kind.argument else factory(**settings)
     except ModuleNotFoundError as error:
         if not kind.extra or (error.name or "").partition(".")[0] not in kind.packages:
@@ -124,5 +125,5 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
 
 def _factory(kind: Kind) -> Callable[..., Agent]:
     module, _, function = kind.factory.partition(":")
-    found: Callable[..., Agent] = getattr(import_module(module), function)
-    return found
+    made: Callable[..., Agent] = getattr(import_module(module), function)
+    return made

@@ -27,13 +27,13 @@ _THOUGHT_WITHOUT_BEGIN = re.compile(r"((?:(?!<think>|```).)*?)</think>[ \t]*(?:\
 _TOO_LONG = re.compile(r"context (?:length|size|window)", re.IGNORECASE)
 """Message of a 400 that is about the length of a prompt."""
 _ACCOUNT = re.compile(r"\b(basic|bearer)\s+\S+", re.IGNORECASE)
-_MOST_DECISIONS = 1_000
+_MAX_DECISIONS = 1_000
 """Maximum number of requests of an episode; more would reuse the seeds of the next episode."""
-_MOST_LETTERS = 1_000
+_MAX_LETTERS = 1_000
 """Maximum length of a server's message that is shown."""
 _REFUSALS = ("context_length_exceeded", "content_filter")
 """Codes of an error that is about the prompt."""
-_MOST_TOKENS = 1 << 53
+_MAX_TOKENS = 1 << 53
 """Bound of a number of tokens; a larger one is no count."""
 _INTERRUPTED = ("error", "abort", "insufficient_system_resource")
 """Finish reasons of OpenRouter, vLLM and DeepSeek for an answer that the server broke off."""
@@ -142,7 +142,7 @@ class ServedAgent(TextAgent):
         """
         fields = dict(self._fields)
         if self._send_seed:  # another for each action of each episode, and the same when it is played again
-            fields["seed"] = (self._seed * _MOST_DECISIONS + self._n_asked) % 2**31
+            fields["seed"] = (self._seed * _MAX_DECISIONS + self._n_asked) % 2**31
         self._n_asked += 1
         return self._ask({**fields, "messages": [*self._before, {"role": "user", "content": prompt}]})
 
@@ -171,7 +171,7 @@ class ServedAgent(TextAgent):
     def _without_key(self, message: str) -> str:
         message = _ACCOUNT.sub(r"\1 ...", " ".join(without_secrets(message).split()))
         key = self._client.api_key
-        return (message if key == _NO_KEY else message.replace(key, "(the key)"))[:_MOST_LETTERS]
+        return (message if key == _NO_KEY else message.replace(key, "(the key)"))[:_MAX_LETTERS]
 
     def _not_a_completion(self, answer: str) -> AgentError:
         return AgentError(
@@ -218,7 +218,7 @@ class ServedAgent(TextAgent):
             read, written = answer.usage.prompt_tokens or 0, answer.usage.completion_tokens or 0
         except AttributeError:
             return None
-        if not all(isinstance(count, int) and 0 <= count < _MOST_TOKENS for count in (read, written)):
+        if not all(isinstance(count, int) and 0 <= count < _MAX_TOKENS for count in (read, written)):
             return None
         price_in, price_out = self._prices
         return Usage(1, read, written, (read * price_in + written * price_out) / _PER_PRICE)

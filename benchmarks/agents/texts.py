@@ -15,7 +15,7 @@ _LABEL = re.compile(r"^(?:next |my )?(?:action|answer)\s*:\s*", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*>]|\d+[.)])(?=\s|[^\W\d_])\s*")
 """A bullet or number; not the sign or the first digits of a number."""
 _NARROW = "`'\"*.!,; "
-_AROUND = (_NARROW, f"{_NARROW}?()\u201c\u201d\u201e\u2018\u2019\xab\xbb")
+_STRIPPED = (_NARROW, f"{_NARROW}?()\u201c\u201d\u201e\u2018\u2019\xab\xbb")
 """Characters around an answer that do not count; the wider set where the narrow one finds no action."""
 
 
@@ -97,9 +97,9 @@ def parse_action(text: str, actions: Sequence[str] | None) -> str:
     """
     if actions is None or text in actions:
         return text
-    for around in _AROUND:
-        said = _plain(text, around)  # once: an answer may be long
-        meant = {action for action in actions if said and _plain(action, around) == said}
+    for around in _STRIPPED:
+        plain = _plain(text, around)  # once: an answer may be long
+        meant = {action for action in actions if plain and _plain(action, around) == plain}
         if meant:
             return meant.pop() if len(meant) == 1 else text
     return text

@@ -69,8 +69,8 @@ class TimedMDP:
         for node in self.mdp.trie.inner:
             children = list(self.mdp.trie.children[node])
             siblings[:, children] = possible[:, children].sum(axis=1, keepdims=True)
-        found: NDArray[np.bool_] = possible & (siblings > 1)
-        return found
+        several: NDArray[np.bool_] = possible & (siblings > 1)
+        return several
 
     @cached_property
     def logit_numbers(self) -> Integers:
@@ -103,33 +103,33 @@ class TimedMDP:
         nodes = np.full((len(lengths), int(lengths.max())), -1)
         for number, (end, n) in enumerate(zip(self.mdp.trie.ends.tolist(), lengths.tolist(), strict=True)):
             node = end
-            for place in reversed(range(n)):
-                nodes[number, place] = node
+            for position in reversed(range(n)):
+                nodes[number, position] = node
                 node = int(self.mdp.trie.parents[node])
         return nodes, lengths
 
     def policy(self, logits: Floats) -> Floats:
         """Compute the probability of the token leading to each node, `[states, nodes]`; 1 in column 0 and if forced."""
         weights = np.where(self.branching, np.exp(logits[self.logit_numbers]), 0.0)
-        found = np.where(self.mdp.n_below > 0, 1.0, 0.0)
+        table = np.where(self.mdp.n_below > 0, 1.0, 0.0)
         for node in self.mdp.trie.inner:
             children = list(self.mdp.trie.children[node])
             totals = weights[:, children].sum(axis=1, keepdims=True)
             shares = weights[:, children] / np.where(totals > 0, totals, 1.0)
-            found[:, children] = np.where(self.branching[:, children], shares, found[:, children])
-        return found
+            table[:, children] = np.where(self.branching[:, children], shares, table[:, children])
+        return table
 
     def reached(self, policy: Floats) -> Floats:
         """Compute the probability of each prefix in its state, rho(p | o), `[states, nodes]`."""
-        found = policy.copy()
+        reached = policy.copy()
         for node in range(1, len(self.mdp.trie.prefixes)):  # every prefix stands before those that extend it
-            found[:, node] *= found[:, self.mdp.trie.parents[node]]
-        return found
+            reached[:, node] *= reached[:, self.mdp.trie.parents[node]]
+        return reached
 
     def action_probabilities(self, policy: Floats) -> Floats:
         """Compute the probability of each action, `[states, actions]`; 0 where not admissible."""
-        found: Floats = np.where(self.mdp.admissible, self.reached(policy)[:, self.mdp.trie.ends], 0.0)
-        return found
+        chances: Floats = np.where(self.mdp.admissible, self.reached(policy)[:, self.mdp.trie.ends], 0.0)
+        return chances
 
 
 class TimedValues(NamedTuple):
@@ -187,34 +187,34 @@ def timed_values(
 def _action_q(problem: TimedMDP, following: Floats, clock: int, gamma: float) -> Floats:
     """Compute Q(c, o, a) from the values after each time, `[states, actions]`."""
     mdp = problem.mdp
-    found = np.where(mdp.admissible, mdp.rewards, 0.0)
+    q = np.where(mdp.admissible, mdp.rewards, 0.0)
     for duration in np.unique(problem.durations[mdp.admissible]).tolist():
         if clock + duration < problem.limit:
             rows = (problem.durations == duration) & mdp.admissible
-            found[rows] += gamma * (mdp.transitions[rows] @ following[clock + duration])
-    return found
+            q[rows] += gamma * (mdp.transitions[rows] @ following[clock + duration])
+    return q
 
 
 def visits(problem: TimedMDP, policy: Floats, *, gamma: float = 1.0) -> Floats:
     """Compute expected visits of each state at each clock, `[limit, states]`; gamma counts once an action before."""
     mdp = problem.mdp
     chances = problem.action_probabilities(policy)
-    found = np.zeros((problem.limit, len(mdp.rewards)))
-    found[0] = np.where(mdp.terminal, 0.0, problem.start)
+    expected = np.zeros((problem.limit, len(mdp.rewards)))
+    expected[0] = np.where(mdp.terminal, 0.0, problem.start)
     durations = np.unique(problem.durations[mdp.admissible]).tolist()
     for clock in range(problem.limit):
-        flow = found[clock][:, None] * chances
+        flow = expected[clock][:, None] * chances
         for duration in durations:
             if clock + duration < problem.limit:
                 moving = np.where(problem.durations == duration, flow, 0.0)
                 after = np.einsum("oa,oan->n", moving, mdp.transitions)
-                found[clock + duration] += gamma * np.where(mdp.terminal, 0.0, after)
-    return found
+                expected[clock + duration] += gamma * np.where(mdp.terminal, 0.0, after)
+    return expected
 
 
 def policy_gradients(problem: TimedMDP, policy: Floats, gamma: float) -> PolicyGradients:
     """Compute the exact gradients with respect to the logits."""
-    discounted, plain = (timed_values(problem, policy, gamma=one) for one in (gamma, 1.0))
+    discounted, plain = (timed_values(problem, policy, gamma=discount) for discount in (gamma, 1.0))
     every, early = visits(problem, policy), visits(problem, policy, gamma=gamma)
     return PolicyGradients(
         _gradient(problem, policy, every, discounted),
@@ -227,9 +227,9 @@ def _gradient(problem: TimedMDP, policy: Floats, weights: Floats, solution: Time
     above = problem.mdp.trie.parents
     advantages = solution.q - solution.values[:, :, above]  # sum_w' pi Q s = pi (Q - V) at each logit
     each = problem.reached(policy) * np.einsum("co,con->on", weights, advantages)
-    found = np.zeros(problem.n_logits)
-    np.add.at(found, problem.logit_numbers[problem.branching], each[problem.branching])
-    return found
+    gradient = np.zeros(problem.n_logits)
+    np.add.at(gradient, problem.logit_numbers[problem.branching], each[problem.branching])
+    return gradient
 
 
 def scores(problem: TimedMDP, policy: Floats) -> Floats:
@@ -241,16 +241,16 @@ def scores(problem: TimedMDP, policy: Floats) -> Floats:
     """
     states, actions = problem.pairs
     nodes, _ = problem.paths
-    found = np.zeros((len(states), nodes.shape[1], problem.n_logits))
+    table = np.zeros((len(states), nodes.shape[1], problem.n_logits))
     trie, numbers = problem.mdp.trie, problem.logit_numbers
-    for place in range(nodes.shape[1]):
-        node = nodes[actions, place]
+    for position in range(nodes.shape[1]):
+        node = nodes[actions, position]
         for row in np.flatnonzero((node >= 0) & problem.branching[states, node]).tolist():
             state, chosen = states[row], node[row]
-            siblings = [one for one in trie.children[trie.parents[chosen]] if problem.branching[state, one]]
-            np.add.at(found[row, place], numbers[state, siblings], -policy[state, siblings])
-            found[row, place, numbers[state, chosen]] += 1.0
-    return found
+            siblings = [sibling for sibling in trie.children[trie.parents[chosen]] if problem.branching[state, sibling]]
+            np.add.at(table[row, position], numbers[state, siblings], -policy[state, siblings])
+            table[row, position, numbers[state, chosen]] += 1.0
+    return table
 
 
 def ascend(problem: TimedMDP, logits: Floats, *, gamma: float, rate: float, steps: int = 1) -> Floats:

@@ -82,7 +82,9 @@ class TokenMDP:
     def trie(self) -> Trie:
         """Prefixes of the actions."""
         longest = max(map(len, self.actions))
-        prefixes = tuple(dict.fromkeys(one[:n] for n in range(longest + 1) for one in self.actions if n <= len(one)))
+        prefixes = tuple(
+            dict.fromkeys(action[:n] for n in range(longest + 1) for action in self.actions if n <= len(action))
+        )
         node = {prefix: number for number, prefix in enumerate(prefixes)}
         parents = np.array([-1] + [node[prefix[:-1]] for prefix in prefixes[1:]])
         children = tuple(tuple(np.flatnonzero(parents == number).tolist()) for number in range(len(prefixes)))

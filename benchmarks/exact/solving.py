@@ -170,9 +170,9 @@ def _sweep(mdp: TokenMDP, action_q: Floats, fold: _Fold, gamma_token: float) -> 
     q[:, trie.ends] = action_q
     for node in trie.inner:
         open_here = mdp.n_below[:, node] > 0
-        found = fold(q[:, trie.children[node]], trie.children[node])
-        values[:, node] = np.where(open_here, found, np.nan)
-        q[:, node] = np.where(open_here, gamma_token * found, -np.inf)
+        folded = fold(q[:, trie.children[node]], trie.children[node])
+        values[:, node] = np.where(open_here, folded, np.nan)
+        q[:, node] = np.where(open_here, gamma_token * folded, -np.inf)
     values[:, 0] = np.where(mdp.terminal, 0.0, values[:, 0])
     q[:, 0] = -np.inf
     return TokenSolution(values, q)
@@ -182,8 +182,8 @@ def _soft_maximum(q: Floats, weights: Floats, beta: float) -> Floats:
     """Compute the soft maximum, beta log sum_i weights_i exp(q_i / beta), along the last axis."""
     real = weights > 0
     terms = np.where(real, q, -np.inf) / beta + np.log(np.where(real, weights, 1.0))
-    found: Floats = beta * np.logaddexp.reduce(terms, axis=-1)
-    return found
+    soft: Floats = beta * np.logaddexp.reduce(terms, axis=-1)
+    return soft
 
 
 def _check_temperature(beta: float) -> None:

@@ -104,9 +104,9 @@ def tiny_config(kind: str) -> PreTrainedConfig:
 
 def _settings(kind: type[PreTrainedConfig], words: dict[str, Any]) -> dict[str, Any]:
     """Return small values of the settings that a config class has, and those of its nested configs."""
-    default, known = kind(), kind().to_dict()
+    default, defaults = kind(), kind().to_dict()
     names = {kind.attribute_map.get(name, name): value for name, value in SMALL.items()}
-    settings = {name: value for name, value in names.items() if type(known.get(name)) is int}
+    settings = {name: value for name, value in names.items() if type(defaults.get(name)) is int}
     settings |= {name: value for name, value in words.items() if hasattr(default, name)}
     if "kv_lora_rank" in settings:  # latent attention has keys for every head
         settings["num_key_value_heads"] = 4
@@ -144,16 +144,16 @@ def measure(kind: str, limit: float = LIMIT) -> dict[str, Any]:
     process = context.Process(target=_send, args=(theirs, kind))
     process.start()
     theirs.close()
-    found = {"name": kind, "verdict": "not measured", "reason": f"took more than {limit} s"}
+    row = {"name": kind, "verdict": "not measured", "reason": f"took more than {limit} s"}
     if ours.poll(limit):
         try:
-            found = ours.recv()
+            row = ours.recv()
         except EOFError:
             process.join()
-            found["reason"] = f"the process ended with code {process.exitcode}"
+            row["reason"] = f"the process ended with code {process.exitcode}"
     process.kill()
     process.join()
-    return found
+    return row
 
 
 def _send(pipe: Connection, kind: str) -> None:

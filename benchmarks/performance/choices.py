@@ -36,7 +36,7 @@ def share_with_several_choices(env_id: str, lm: LanguageModel) -> dict[str, floa
     @cache
     def n_choices(actions: tuple[str, ...]) -> dict[str, int]:
         decisions = tokenize(lm, Question("", actions))[1].decisions
-        return {action: len(own) for action, own in zip(actions, decisions, strict=True)}
+        return {action: len(points) for action, points in zip(actions, decisions, strict=True)}
 
     env, rng = gym.make(env_id), random.Random(0)
     taken, listed = [], []

@@ -63,21 +63,21 @@ def scores_of_table(seed: int, programs: Mapping[str, str] = PROGRAMS) -> dict[s
     key = np.random.default_rng(seed).bytes(KEY_BYTES)
     table, probabilities = generated_table(key), draw_table(key).probabilities
     halves = splits(table, REPORTED)
-    found = {}
+    scores = {}
     for name, code in programs.items():
         evaluation = evaluate_in_process(code, table, REPORTED)
         if evaluation.error is not None:
             raise RuntimeError(f"Expected {name} to run on the table of seed {seed}; got {evaluation.error}.")
-        found[name] = float(np.mean(evaluation.scores))
-    found[CEILING] = float(np.mean([auc(table.y[half.test], probabilities[half.test]) for half in halves]))
-    return found
+        scores[name] = float(np.mean(evaluation.scores))
+    scores[CEILING] = float(np.mean([auc(table.y[half.test], probabilities[half.test]) for half in halves]))
+    return scores
 
 
-def summaries(found: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
+def summaries(tables: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Any]]:
     """Return the mean over tables with a 95 % interval of Student's t, and the standard deviation between tables."""
     rows = {}
-    for name in found[0]:
-        scores = np.array([one[name] for one in found])
+    for name in tables[0]:
+        scores = np.array([table[name] for table in tables])
         low, high = stats.t.interval(0.95, len(scores) - 1, scores.mean(), stats.sem(scores))
         deviation = float(scores.std(ddof=1))
         rows[name] = {"mean": float(scores.mean()), "interval": [float(low), float(high)], "std": deviation}
@@ -91,5 +91,5 @@ def datasci_generated(
     rows = summaries([scores_of_table(seed) for seed in range(tables)])
     show_records("program", rows, ("mean", "interval", "std"))
     agents = {"oracle": oracle_agent(), "random_coder": RandomCoder(seed=0)}
-    played = {name: summary(play(GENERATED_ID, one, tables), sampled=True) for name, one in agents.items()}
+    played = {name: summary(play(GENERATED_ID, agent, tables), sampled=True) for name, agent in agents.items()}
     write_result("datasci_generated", {"tables": tables, "programs": rows, "scores": {GENERATED_ID: played}})

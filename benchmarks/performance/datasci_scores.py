@@ -54,7 +54,7 @@ def summary(episodes: list[Result], *, sampled: bool) -> dict[str, Any]:
 
     The score is the return without the failures before it, at -1 each.
     """
-    scores = [one.discounted_return + one.n_actions - 1 for one in episodes if one.success]
+    scores = [episode.discounted_return + episode.n_actions - 1 for episode in episodes if episode.success]
     return {"sampled": sampled, **summarize(episodes)._asdict(), "mean_score": sum(scores) / max(len(scores), 1)}
 
 
@@ -67,10 +67,10 @@ def datasci_scores(
 ) -> None:
     """Score the oracle and random code on DataSciCoding."""
     started = time.perf_counter()
-    found = {env_id: scores_of(env_id, episodes) for env_id in ids or CODING_IDS}
-    rows = {f"{env_id}, {name}": one for env_id, both in found.items() for name, one in both.items()}
+    scores = {env_id: scores_of(env_id, episodes) for env_id in ids or CODING_IDS}
+    rows = {f"{env_id}, {name}": score for env_id, both in scores.items() for name, score in both.items()}
     columns = ("n_episodes", "success_rate", "mean_return", "return_interval", "mean_actions", "mean_score")
     show_records("id, agent", rows, columns)
     if not ids:
         seconds = round(time.perf_counter() - started, 1)
-        write_result("datasci_scores", {"libraries": library_versions(), "seconds": seconds, "scores": found})
+        write_result("datasci_scores", {"libraries": library_versions(), "seconds": seconds, "scores": scores})

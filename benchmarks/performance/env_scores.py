@@ -224,9 +224,11 @@ def env_scores(
 ) -> None:
     """Compute exact scores of random and of optimal play on every id that lists its actions."""
     started = time.perf_counter()
-    found = {env_id: score_both(env_id) for env_id in ids or LISTED_IDS}
-    scores = {env_id: {name: one._asdict() for name, one in both.items()} for env_id, both in found.items()}
-    rows = {f"{env_id}, {name}": one for env_id, both in scores.items() for name, one in both.items()}
+    results = {env_id: score_both(env_id) for env_id in ids or LISTED_IDS}
+    scores = {
+        env_id: {name: env_score._asdict() for name, env_score in both.items()} for env_id, both in results.items()
+    }
+    rows = {f"{env_id}, {name}": env_score for env_id, both in scores.items() for name, env_score in both.items()}
     show_records("id, agent", rows, ("success", "returns", "actions", "duration", "n_situations"))
     if not ids:
         seconds = round(time.perf_counter() - started, 1)

@@ -111,23 +111,23 @@ def try_extra(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
     Raises:
         BenchmarkError: If a command fails; its output is in the message.
     """
-    place, work = folder / "environment", folder / "work"
+    environment, work = folder / "environment", folder / "work"
     work.mkdir()
-    python = str(place / "bin/python")
+    python = str(environment / "bin/python")
     try:
-        _run([sys.executable, "-m", "venv", str(place)], folder)
+        _run([sys.executable, "-m", "venv", str(environment)], folder)
         times = [time.perf_counter()]
         target = str(wheel) if extra == "nothing" else f"{wheel}[{extra}]"
         _run([python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), target], folder)
         times.append(time.perf_counter())
         _run([python, "-m", "pip", "check"], folder)
-        size = sum(path.lstat().st_size for path in place.rglob("*") if path.is_file() and not path.is_symlink())
+        size = sum(path.lstat().st_size for path in environment.rglob("*") if path.is_file() and not path.is_symlink())
         times.append(time.perf_counter())
         _run([python, "-I", "-c", USES[extra]], work, HOME=str(work), LANG_ENVS_CACHE=str(work / "cache"))
         times.append(time.perf_counter())
         versions = json.loads(_run([python, "-I", "-c", _VERSIONS], work))
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(environment, ignore_errors=True)
     return {
         "install_seconds": round(times[1] - times[0], 1),
         "use_seconds": round(times[3] - times[2], 1),
@@ -139,8 +139,8 @@ def try_extra(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
 def _run(command: list[str], folder: Path, **variables: str) -> str:
     """Return the output of a command, run without variables that lead to this checkout."""
     hidden = ("PYTHON", "LANG_ENVS", "VIRTUAL_ENV")
-    others = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
-    done = subprocess.run(command, cwd=folder, env={**others, **variables}, capture_output=True, text=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
+    done = subprocess.run(command, cwd=folder, env={**kept, **variables}, capture_output=True, text=True)
     if done.returncode != 0:
         output = (done.stdout + done.stderr).strip()[-3000:]
         raise BenchmarkError(f"Expected {' '.join(command)} to succeed; got {output}. Fix: see its output.")
@@ -152,17 +152,17 @@ def installing(
     out: Path = RESULTS / "installing.json",
 ) -> None:
     """Try the wheel in empty environments, with each extra alone."""
-    if unknown := [one for one in extra or () if one not in USES]:
+    if unknown := [use for use in extra or () if use not in USES]:
         raise BenchmarkError(
             f"Expected extras among {', '.join(USES)}; got {', '.join(unknown)}. Fix: name some of them."
         )
     rows: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["extras"] if out.exists() else {}
     with tempfile.TemporaryDirectory(prefix="lang-envs-installing-") as name:
         source, wheel = build(Path(name))
-        for one in extra or USES:
-            folder = Path(name) / f"extra-{one}"
+        for use in extra or USES:
+            folder = Path(name) / f"extra-{use}"
             folder.mkdir()
-            rows[one] = try_extra(wheel, one, folder)
+            rows[use] = try_extra(wheel, use, folder)
         sizes = {"wheel_bytes": wheel.stat().st_size, "source_bytes": source.stat().st_size}
     show_records("extra", rows, ("install_seconds", "use_seconds", "megabytes"))
-    write_json(out, {**describe_machine(), **sizes, "extras": {one: rows[one] for one in USES if one in rows}})
+    write_json(out, {**describe_machine(), **sizes, "extras": {use: rows[use] for use in USES if use in rows}})

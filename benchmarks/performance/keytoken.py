@@ -39,7 +39,7 @@ def _train(n_tokens: int, gamma_token: float, seed: int) -> dict[str, Any]:
     kwargs = {"n_tokens": n_tokens, "key_position": 0, "variable_lengths": n_tokens > 2}
     model = POAD("LLMPolicy", gym.make(ENV_ID, **kwargs), gamma_token=gamma_token, seed=seed).learn(STEPS)
     played = play(ENV_ID, PolicyAgent.of(model), EPISODES, seed=10_000, env_kwargs=kwargs)
-    mean_return = round(float(np.mean([one.episode_return for one in played])), 4)
+    mean_return = round(float(np.mean([summary.episode_return for summary in played])), 4)
     return {"n_tokens": n_tokens, "gamma_token": gamma_token, "seed": seed, "mean_return": mean_return}
 
 
@@ -49,14 +49,14 @@ def draw(rows: Sequence[Mapping[str, Any]]) -> Figure:
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
     for gamma_token in GAMMA_TOKENS:
-        own = [one for one in rows if one["gamma_token"] == gamma_token]
-        means = [np.mean([one["mean_return"] for one in own if one["n_tokens"] == n]) for n in LENGTHS]
+        chosen = [row for row in rows if row["gamma_token"] == gamma_token]
+        means = [np.mean([row["mean_return"] for row in chosen if row["n_tokens"] == n]) for n in LENGTHS]
         axes.plot(LENGTHS, means, marker="o", markersize=4, label=f"gamma_token = {gamma_token:g}")
     axes.axhline(0.2, color="0.35", linestyle=":", linewidth=1.2, label="uniform")
     axes.set(
         xlabel="greatest number of words of an action",
         ylabel="share of orders carried out right",
-        title=f"POAD after {STEPS:,} steps of {ENV_ID}, {len({one['seed'] for one in rows})} seed(s)",
+        title=f"POAD after {STEPS:,} steps of {ENV_ID}, {len({row['seed'] for row in rows})} seed(s)",
         xscale="log",
         ylim=(0, 1.02),
     )

@@ -73,13 +73,14 @@ def measured(n_seeds: int) -> dict[str, dict[str, Any]]:
     for player in players:
         for work in player.works(n_seeds).values():
             work()
-    found: dict[str, dict[str, list[float]]] = {f"{player.n_actions:,}": {} for player in players}
+    times_of: dict[str, dict[str, list[float]]] = {f"{player.n_actions:,}": {} for player in players}
     for seed in range(n_seeds):
         for player in players:
             for name, work in player.works(seed).items():
-                found[f"{player.n_actions:,}"].setdefault(name, []).append(_milliseconds(work))
+                times_of[f"{player.n_actions:,}"].setdefault(name, []).append(_milliseconds(work))
     return {
-        size: {name: round(statistics.median(times), 3) for name, times in one.items()} for size, one in found.items()
+        size: {name: round(statistics.median(times), 3) for name, times in size_times.items()}
+        for size, size_times in times_of.items()
     }
 
 

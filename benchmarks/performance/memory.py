@@ -63,10 +63,12 @@ class LiveBytes(TorchDispatchMode):
     ) -> Any:
         """Run an operation, and count the bytes of its tensors."""
         result = func(*args, **(kwargs or {}))
-        given = {one.untyped_storage()._cdata for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
-        for one in tree_leaves(result):
-            if isinstance(one, Tensor) and one.untyped_storage()._cdata not in given | self._sizes.keys():
-                storage = one.untyped_storage()
+        given = {
+            tensor.untyped_storage()._cdata for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)
+        }
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage()._cdata not in given | self._sizes.keys():
+                storage = tensor.untyped_storage()
                 self._sizes[storage._cdata] = storage.nbytes()
                 self.now += storage.nbytes()
                 self.peak = max(self.peak, self.now)
@@ -171,7 +173,7 @@ def memory() -> None:
         peak, estimated = measure_logits(sampling, n_rows)
         logits[f"{sampling}, {n_rows} rows"] = _figures(estimated, peak)
     show_table(list(cases[0]), (case.values() for case in cases), width=140)
-    show_table(("head", "estimate", "peak", "estimate / peak"), ((name, *one.values()) for name, one in logits.items()))
+    show_table(("head", "estimate", "peak", "estimate / peak"), ((name, *row.values()) for name, row in logits.items()))
     write_result("memory", {"tokens": WORKLOAD.pass_tokens, "cases": cases, "head": logits})
 
 

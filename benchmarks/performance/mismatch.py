@@ -95,34 +95,34 @@ def sampled_responses(
     """Return `n` responses of at least `shortest` tokens to prompts of 8 to 24 random tokens."""
     rng = np.random.default_rng(seed)
     sampling = SamplingSettings(max_new_tokens=LONGEST, top_k=top_k)
-    found: list[SampledAction] = []
-    while len(found) < n:
+    responses: list[SampledAction] = []
+    while len(responses) < n:
         prompts = [tuple(rng.integers(3, len(lm.tokenizer), rng.integers(8, 25)).tolist()) for _ in range(256)]
         written = generate(lm, prompts, sampling, rng.random((len(prompts), LONGEST)))
-        found += [one for one in written if len(one.path.action) >= shortest]
-    return found[:n]
+        responses += [action for action in written if len(action.path.action) >= shortest]
+    return responses[:n]
 
 
 @torch.no_grad()
 def scored_by_learner(lm: LanguageModel, paths: Sequence[TokenPath]) -> list[NDArray[np.float64]]:
     """Return the log-probabilities of each path's tokens by the passes of an update."""
     lengths = [len(path.decisions) for path in paths]
-    found = torch.empty(sum(lengths), dtype=torch.float64)
+    log_probs = torch.empty(sum(lengths), dtype=torch.float64)
     for part in FreeDistribution(lm, SamplingSettings()).evaluate(paths):
-        found[part.units] = part.log_prob.double()
-    return np.split(found.numpy(), np.cumsum(lengths)[:-1])
+        log_probs[part.units] = part.log_prob.double()
+    return np.split(log_probs.numpy(), np.cumsum(lengths)[:-1])
 
 
 def clean_responses(lm: LanguageModel, seed: int, n: int = RESPONSES, shortest: int = SHORTEST) -> Responses:
     """Return responses without a fault."""
     written = sampled_responses(lm, seed, n, shortest=shortest)
-    paths = [one.path for one in written]
-    return Responses(paths, [one.log_probs.astype(float) for one in written], scored_by_learner(lm, paths))
+    paths = [action.path for action in written]
+    return Responses(paths, [action.log_probs.astype(float) for action in written], scored_by_learner(lm, paths))
 
 
 def open_path(path: TokenPath, action: Sequence[int]) -> TokenPath:
     """Return a path with another action, every token of it a choice among the whole vocabulary."""
-    decisions = tuple(Decision(place, (), token) for place, token in enumerate(action))
+    decisions = tuple(Decision(position, (), token) for position, token in enumerate(action))
     return path._replace(action=tuple(action), decisions=decisions)
 
 
@@ -131,12 +131,12 @@ def retokenized(lm: LanguageModel, ids: Sequence[int], rng: np.random.Generator)
     special = {*lm.tokenizer.all_special_tokens}
     words = {word: token for word, token in lm.tokenizer.get_vocab().items() if word not in special}
     names = lm.tokenizer.convert_ids_to_tokens(list(ids))
-    for place in rng.permutation(len(ids) - 1).tolist():
-        text, own = names[place] + names[place + 1], len(names[place])
-        cuts = [at for at in range(1, len(text)) if at != own and text[:at] in words and text[at:] in words]
-        if cuts and special.isdisjoint(names[place : place + 2]):
+    for index in rng.permutation(len(ids) - 1).tolist():
+        text, length = names[index] + names[index + 1], len(names[index])
+        cuts = [at for at in range(1, len(text)) if at != length and text[:at] in words and text[at:] in words]
+        if cuts and special.isdisjoint(names[index : index + 2]):
             cut = cuts[rng.integers(len(cuts))]
-            return [*ids[:place], words[text[:cut]], words[text[cut:]], *ids[place + 2 :]]
+            return [*ids[:index], words[text[:cut]], words[text[cut:]], *ids[index + 2 :]]
     return None
 
 
@@ -144,19 +144,19 @@ def make_pools(lm: LanguageModel, seed: int, n: int = RESPONSES) -> Pools:
     """Sample responses of one seed, without a fault and with each."""
     clean = clean_responses(lm, seed, n)
     cut = sampled_responses(lm, seed + 1000, n, top_k=TOP_K)
-    paths = [open_path(one.path, one.path.action) for one in cut]
+    paths = [open_path(response.path, response.path.action) for response in cut]
     whole = scored_by_learner(lm, paths)
     errors = [a - b for a, b in zip(clean.sampled, clean.scored, strict=True)]
     raw = [scores + np.resize(error, len(scores)) for scores, error in zip(whole, errors, strict=True)]
     rng = np.random.default_rng(seed + 2000)
     changed = [retokenized(lm, path.action, rng) for path in clean.paths]
     picks = [index for index, ids in enumerate(changed) if ids is not None]
-    others = [open_path(clean.paths[index], changed[index] or ()) for index in picks]
+    changed_paths = [open_path(clean.paths[index], changed[index] or ()) for index in picks]
     return Pools(
         clean,
-        Responses(paths, [one.log_probs.astype(float) for one in cut], whole),
+        Responses(paths, [response.log_probs.astype(float) for response in cut], whole),
         Responses(paths, raw, whole),
-        Responses(others, [clean.sampled[index] for index in picks], scored_by_learner(lm, others)),
+        Responses(changed_paths, [clean.sampled[index] for index in picks], scored_by_learner(lm, changed_paths)),
     )
 
 
@@ -189,7 +189,7 @@ def batches(pools: Pools, kind: str, n: int, noise: float, seed: int = TEST_SEED
 
 def share_refused(pools: Pools, clean: CleanMismatch, kind: str, n: int, noise: float = 0.0) -> float:
     """Return the share of batches that the gate refuses; see `batches`."""
-    return float(np.mean([not gate(found, clean).passes for found in batches(pools, kind, n, noise)]))
+    return float(np.mean([not gate(batch_mismatch, clean).passes for batch_mismatch in batches(pools, kind, n, noise)]))
 
 
 def smallest_noise(pools: Pools, clean: CleanMismatch, n: int, share: float = 0.95) -> float:
@@ -209,12 +209,12 @@ def clean_mismatches() -> dict[str, Mapping[str, Any]]:
         "pocket, float32": {},
         "Qwen2 of 0.05 B, random, bfloat16": {"model": partial(make_model, "0.05b", "bfloat16", "cpu")},
     }
-    found = {}
+    summaries = {}
     for name, settings in models.items():
         responses = clean_responses(LanguageModel(**settings), CALIBRATION_SEED, 256, shortest=1)
         differences = np.concatenate(responses.sampled) - np.concatenate(responses.scored)
-        found[name] = {"mean_absolute": float(np.abs(differences).mean()), **responses.mismatch()._asdict()}
-    return found
+        summaries[name] = {"mean_absolute": float(np.abs(differences).mean()), **responses.mismatch()._asdict()}
+    return summaries
 
 
 def mismatch(n_batches: Count = 1000) -> None:
@@ -251,4 +251,4 @@ def mismatch(n_batches: Count = 1000) -> None:
     finally:
         torch.set_num_threads(threads)
     show_table(("batches", "refused"), refused.items())
-    show_table(("clean", "std", "largest"), ((name, one["std"], one["largest"]) for name, one in models.items()))
+    show_table(("clean", "std", "largest"), ((name, row["std"], row["largest"]) for name, row in models.items()))

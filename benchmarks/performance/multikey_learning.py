@@ -83,11 +83,17 @@ HEAD = ("method", "steps of each seed", "largest first-ratio error", "update, ms
 
 def learning_rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a table with the head `HEAD`, one for each method."""
-    for name in dict.fromkeys(one["method"] for one in runs):
-        own = [one for one in runs if one["method"] == name]
-        steps = ", ".join(str(one["steps"] or f"> {STEPS:,}") for one in own)
-        update, memory = (median(one[key] for one in own) for key in ("update_ms_per_step", "training_mb"))
-        yield name, steps, f"{max(one['first_ratio_error'] for one in own):.0e}", f"{update:.2g}", f"{memory:.2g}"
+    for name in dict.fromkeys(training["method"] for training in runs):
+        chosen = [training for training in runs if training["method"] == name]
+        steps = ", ".join(str(training["steps"] or f"> {STEPS:,}") for training in chosen)
+        update, memory = (median(training[key] for training in chosen) for key in ("update_ms_per_step", "training_mb"))
+        yield (
+            name,
+            steps,
+            f"{max(training['first_ratio_error'] for training in chosen):.0e}",
+            f"{update:.2g}",
+            f"{memory:.2g}",
+        )
 
 
 def multikey_learning(seeds: Annotated[str, typer.Option(metavar="N,N")] = "0,1,2") -> None:

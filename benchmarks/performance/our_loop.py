@@ -194,7 +194,7 @@ class OurLoop:
     def samples(self) -> list[Sample]:
         """Return the rollout in the form of the plain loops."""
         buffer, listed = self.model.rollout_buffer, self._listed()
-        flat, found = buffer.all_samples(), []
+        flat, samples = buffer.all_samples(), []
         for number, path in enumerate(flat.paths):
             units = slice(int(buffer._offsets[number]), int(buffer._offsets[number + 1]))
             chosen = flat.is_decision[units]
@@ -208,15 +208,18 @@ class OurLoop:
                 (flat.old_values[units][valued], flat.returns[units][valued]),
             )
             pick = candidates.index(path.action)
-            found.append(Sample(path.prompt, candidates, divisors, pick, path.decisions, *of_policy, *of_critic))
-        return found
+            samples.append(Sample(path.prompt, candidates, divisors, pick, path.decisions, *of_policy, *of_critic))
+        return samples
 
     def _listed(self) -> dict[tuple[int, ...], tuple[tuple[tuple[int, ...], ...], tuple[float, ...]]]:
         """Return the candidates and their N(a) after each prompt that lists some."""
         assert self.model.env is not None
         lm = self.model.policy.lm
         return {
-            lm.prompt_ids(text): (tuple(map(lm.action_ids, actions)), tuple(float(len(one.split())) for one in actions))
+            lm.prompt_ids(text): (
+                tuple(map(lm.action_ids, actions)),
+                tuple(float(len(action.split())) for action in actions),
+            )
             for shown in self.model.env.get_attr("shown")
             for text, actions in shown.items()
             if actions

@@ -97,23 +97,23 @@ def summary_of(attempts: Sequence[Attempt]) -> dict[str, Any]:
 def _share(attempts: Sequence[Attempt]) -> dict[str, Any]:
     if not attempts:
         return {"n": 0, "share": None, "interval": None}
-    found = stats.binomtest(sum(attempt.area is not None for attempt in attempts), len(attempts))
-    low, high = found.proportion_ci(method="wilson")
-    return {"n": len(attempts), "share": round(found.statistic, 4), "interval": [round(low, 4), round(high, 4)]}
+    test = stats.binomtest(sum(attempt.area is not None for attempt in attempts), len(attempts))
+    low, high = test.proportion_ci(method="wilson")
+    return {"n": len(attempts), "share": round(test.statistic, 4), "interval": [round(low, 4), round(high, 4)]}
 
 
 def _quantiles(numbers: Sequence[float], digits: int) -> list[float]:
-    return [round(float(one), digits) for one in np.quantile(numbers, _QUANTILES)] if numbers else []
+    return [round(float(quantile), digits) for quantile in np.quantile(numbers, _QUANTILES)] if numbers else []
 
 
 @style()
-def draw(found: Mapping[str, Mapping[str, Any]]) -> Figure:
+def draw(tables: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw a histogram of the areas of running code for each table."""
-    figure = Figure(figsize=(2.6 * len(found), 2.8), layout="constrained")
-    panels = figure.subplots(1, len(found), sharey=True, squeeze=False)[0]
-    for axes, (name, one) in zip(panels, found.items(), strict=True):
-        axes.hist(one["areas"], bins=np.linspace(0.2, 1, 33), color="#2f6f8f")
-        axes.set(title=f"{name}: {one['running']['share']:.0%} run", xlabel="ROC AUC of code that ran")
+    figure = Figure(figsize=(2.6 * len(tables), 2.8), layout="constrained")
+    panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
+    for axes, (name, table) in zip(panels, tables.items(), strict=True):
+        axes.hist(table["areas"], bins=np.linspace(0.2, 1, 33), color="#2f6f8f")
+        axes.set(title=f"{name}: {table['running']['share']:.0%} run", xlabel="ROC AUC of code that ran")
     panels[0].set_ylabel("attempts")
     return figure
 
@@ -127,14 +127,15 @@ def pocket_coder(
     """Let the untrained pocket coder write code for the tables that are always here."""
     torch.set_num_threads(1)
     started = time.perf_counter()
-    found = {table: summary_of(list(attempts_on(table, attempts, model=model, seed=seed))) for table in TABLES}
+    tables = {table: summary_of(list(attempts_on(table, attempts, model=model, seed=seed))) for table in TABLES}
     rows = {
-        name: one | {f"{key} share": one[key]["share"] for key in ("running", "running_first", "running_after_failure")}
-        for name, one in found.items()
+        name: table
+        | {f"{key} share": table[key]["share"] for key in ("running", "running_first", "running_after_failure")}
+        for name, table in tables.items()
     }
     shares = ("running share", "running_first share", "running_after_failure share")
     show_records("table", rows, (*shares, "mean_area", "distinct_codes"))
     settings = {"max_new_tokens": _MAX_NEW_TOKENS, "temperature": 1.0, "model": model, "seed": seed}
     seconds = round(time.perf_counter() - started, 1)
-    write_result("pocket_coder", {"settings": settings, "seconds": seconds, "tables": found}, out)
-    write_picture(out / "pocket_coder.png", draw(found))
+    write_result("pocket_coder", {"settings": settings, "seconds": seconds, "tables": tables}, out)
+    write_picture(out / "pocket_coder.png", draw(tables))

@@ -81,10 +81,10 @@ def timed(size: str, n_envs: int, n_steps: int, layout: Layout) -> tuple[float, 
         command = [sys.executable, *launcher, "--no-python", *command]
     environment = {**os.environ, "OMP_NUM_THREADS": str(layout.threads), "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    found = [line for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
-    if done.returncode or not found:
+    answers = [line for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
+    if done.returncode or not answers:
         raise RuntimeError(f"Expected a training; it ended with {done.returncode}: {done.stderr[-2000:]}")
-    seconds, digest = found[0].removeprefix(_ANSWER).split()
+    seconds, digest = answers[0].removeprefix(_ANSWER).split()
     return float(seconds), digest
 
 
@@ -99,10 +99,10 @@ def ranks(
     digests: dict[str, set[str]] = {name: set() for name in LAYOUTS}
     for _ in range(repeats):
         for name, layout in LAYOUTS.items():
-            one, digest = timed(size, envs, steps, layout)
-            seconds[name].append(one)
+            elapsed, digest = timed(size, envs, steps, layout)
+            seconds[name].append(elapsed)
             digests[name].add(digest)
-            print(f"{name}: {one:.2f} s")
+            print(f"{name}: {elapsed:.2f} s")
     alone = seconds["one process, one thread"]
     rows: dict[str, Any] = {
         name: {

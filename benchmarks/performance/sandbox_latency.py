@@ -116,7 +116,7 @@ def vectors(n_envs: int, n_steps: int) -> dict[str, float]:
 
     import lang_envs  # noqa: F401 - registers the ids
 
-    found: dict[str, float] = {"n_envs": n_envs}
+    figures: dict[str, float] = {"n_envs": n_envs}
     for kind in (SyncVectorEnv, AsyncVectorEnv):
         envs = kind([lambda: gym.make("DataSciCoding-breast-cancer-v0", cache=False)] * n_envs)
         envs.reset(seed=0)
@@ -126,13 +126,13 @@ def vectors(n_envs: int, n_steps: int) -> dict[str, float]:
         for _ in range(n_steps):
             envs.reset()
             times.append(_milliseconds(lambda: envs.step(action)))  # noqa: B023 - called at once
-        found[f"{kind.__name__}_step_ms"] = statistics.median(times)
+        figures[f"{kind.__name__}_step_ms"] = statistics.median(times)
         if kind is AsyncVectorEnv:
             pids = [process.pid for process in envs.processes]
-            found["memory_of_a_worker_mib"] = statistics.median(_pss_mib(pid) for pid in pids)
-            found["memory_of_the_supervisor_mib"] = _pss_mib(shared_sandbox().about()["pid"])
+            figures["memory_of_a_worker_mib"] = statistics.median(_pss_mib(pid) for pid in pids)
+            figures["memory_of_the_supervisor_mib"] = _pss_mib(shared_sandbox().about()["pid"])
         envs.close()
-    return found
+    return figures
 
 
 def _pss_mib(pid: int) -> float:

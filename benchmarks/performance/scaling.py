@@ -111,17 +111,19 @@ def exponent(points: list[Point], of: Callable[[Point], tuple[float, float]]) ->
 
 
 @style()
-def draw(found: dict[str, dict[str, Any]]) -> Figure:
+def draw(studies: dict[str, dict[str, Any]]) -> Figure:
     """Draw a panel for each study, and one for the memory of the buffer."""
     figure = Figure(figsize=(13, 7.5), layout="constrained")
     axes = figure.subplots(2, 3)
     for axis, (name, study) in zip(axes.flat, STUDIES.items(), strict=False):
-        points = found[name]["points"]
+        points = studies[name]["points"]
         _panel(axis, [point["value"] for point in points], [point["ms"] for point in points], "ms per environment step")
-        axis.set(xlabel=study.label, title=f"time grows as n^{found[name]['exponent']:.2f}")
-    points = found["written"]["points"]
-    _panel(axes.flat[-1], [one["tokens"] for one in points], [one["buffer_bytes"] / 2**20 for one in points], "MiB")
-    title = f"buffer grows as n^{found['written']['buffer_exponent']:.2f}"
+        axis.set(xlabel=study.label, title=f"time grows as n^{studies[name]['exponent']:.2f}")
+    points = studies["written"]["points"]
+    _panel(
+        axes.flat[-1], [point["tokens"] for point in points], [point["buffer_bytes"] / 2**20 for point in points], "MiB"
+    )
+    title = f"buffer grows as n^{studies['written']['buffer_exponent']:.2f}"
     axes.flat[-1].set(xlabel="action tokens in the rollout", title=title)
     figure.suptitle("Cost of an environment step: rollout and update of one epoch, 5.8 M weights, one thread")
     return figure
@@ -144,13 +146,13 @@ def measured(name: str, runs: int) -> dict[str, Any]:
     for value in study.values:
         points.append(measure(study, value, runs))
         print(f"{study.label} {value}: {points[-1].ms} ms", flush=True)
-    found = {
+    figures = {
         "exponent": round(exponent(points, lambda point: (point.value, point.ms)), 3),
         "points": [point._asdict() for point in points],
     }
     if name == "written":
-        found["buffer_exponent"] = round(exponent(points, lambda point: (point.tokens, point.buffer_bytes)), 3)
-    return found
+        figures["buffer_exponent"] = round(exponent(points, lambda point: (point.tokens, point.buffer_bytes)), 3)
+    return figures
 
 
 def scaling(
@@ -160,9 +162,9 @@ def scaling(
     """Measure how the cost of an environment step grows."""
     torch.set_num_threads(1)
     path = RESULTS / "scaling.json"
-    found = json.loads(path.read_text(encoding="utf-8"))["studies"] if path.exists() else {}
+    studies = json.loads(path.read_text(encoding="utf-8"))["studies"] if path.exists() else {}
     for name in study or STUDIES:
-        found[name] = measured(name, runs)
-        write_result("scaling", {"studies": {one: found[one] for one in STUDIES if one in found}})
-    if found.keys() >= STUDIES.keys():
-        write_picture(RESULTS / "scaling.png", draw(found))
+        studies[name] = measured(name, runs)
+        write_result("scaling", {"studies": {key: studies[key] for key in STUDIES if key in studies}})
+    if studies.keys() >= STUDIES.keys():
+        write_picture(RESULTS / "scaling.png", draw(studies))

@@ -139,8 +139,8 @@ def plot_exact(part: dict[str, Any]) -> Figure:
     places = [part["lengths"].index(n) for n in SHOWN_LENGTHS]
     for name, curve in part["curves"].items():
         gaps.plot(part["lengths"], curve["predicted"], color=colors[name], linewidth=1.4)
-        found = [curve["gap"][place] for place in places]
-        gaps.plot(SHOWN_LENGTHS, found, "o", color=colors[name], label=_label(name), clip_on=False, zorder=3)
+        gap = [curve["gap"][index] for index in places]
+        gaps.plot(SHOWN_LENGTHS, gap, "o", color=colors[name], label=_label(name), clip_on=False, zorder=3)
         shares.plot(part["lengths"], curve["greedy_share"], color=colors[name], linewidth=1.6, label=_label(name))
     gaps.set(title="Gap to the optimal value, actions of equal length", ylabel="V* - V of the start")
     shares.set(title="What the greedy policy earns, actions of 2 to n words", ylabel="share of the optimal return")

@@ -107,8 +107,8 @@ def check(name: str, workload: str, options: Options) -> dict[str, float]:
         for kind in ("policy", "critic")
     }
     return {
-        "log_prob": float((log_probs - torch.cat([one.old_log_prob for one in samples])).abs().max()),
-        "value": float((values - torch.cat([one.old_values for one in samples])).abs().max()),
+        "log_prob": float((log_probs - torch.cat([sample.old_log_prob for sample in samples])).abs().max()),
+        "value": float((values - torch.cat([sample.old_values for sample in samples])).abs().max()),
         **{f"{kind}_grad_norm": float(abs(norm)) for kind, norm in norms.items()},
         "adapter_step": float((moved - theirs).detach().norm() / moved.detach().norm()),
     }
@@ -120,9 +120,9 @@ def check(name: str, workload: str, options: Options) -> dict[str, float]:
 def fewest_positions(samples: Sequence[Sample], setting: Setting) -> float:
     """Return the token positions that a sample needs at least; see the module."""
     total = 0
-    for one in samples:
-        prompt, chosen = len(one.prompt), len(one.prompt) + len(one.action) - 1
-        scored = prompt + sum(len(row) - 1 for row in one.candidates)
+    for sample in samples:
+        prompt, chosen = len(sample.prompt), len(sample.prompt) + len(sample.action) - 1
+        scored = prompt + sum(len(row) - 1 for row in sample.candidates)
         if setting.workload.distribution == Distribution.CANDIDATES:
             total += scored + prompt + 2 * setting.n_epochs * scored
         else:
@@ -177,7 +177,7 @@ def _cost_of(
     timed = samples[: setting.timed_samples]
     rollout = meter(lambda: act(loop, acting, setting.n_envs))
     # Once for a rollout, though only a part of it is timed.
-    last = meter(lambda: loop.last_values([one.prompt for one in samples[-setting.n_envs :]]))
+    last = meter(lambda: loop.last_values([sample.prompt for sample in samples[-setting.n_envs :]]))
     share = len(acting) / len(samples)
     update = meter(lambda: loop.minibatch(timed))
     whole = [part + share * once for part, once in zip(rollout, last, strict=True)]
@@ -195,7 +195,7 @@ def _cost(rollout: Sequence[Any], update: Sequence[Any], n_acting: int, n_update
     }
 
 
-_KEEPING = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+_MALLOC_SETTINGS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
 """Environment variables of a process whose C library keeps freed memory."""
 
 
@@ -211,7 +211,7 @@ def slower_than_ours(
 def _slower(costs: dict[str, list[Cost]], name: str) -> float:
     """Compute the median over the turns of a loop's time, in times of ours."""
     pairs = zip(costs[name], costs["ours"], strict=True)
-    return round(median(other["total_ms"] / own["total_ms"] for other, own in pairs), 2)
+    return round(median(other["total_ms"] / ours["total_ms"] for other, ours in pairs), 2)
 
 
 def peak_bytes(
@@ -225,7 +225,7 @@ def peak_bytes(
     setting, cuda = SETTINGS[workload], torch.device(options.device).type == "cuda"
     ours = OurLoop(setting, options)
     policy = ours.model.policy
-    given = [Sample(*one) for one in samples or ()]
+    given = [Sample(*sample) for sample in samples or ()]
     before = torch.cuda.memory_allocated() if cuda else resident_bytes("VmRSS")
     if name == "ours":
         ours.rollout()
@@ -244,10 +244,10 @@ def summary(
     costs: dict[str, list[Cost]], fewest: float, peak: dict[str, int], kept: dict[str, float] | None
 ) -> dict[str, dict[str, float]]:
     """Return medians, and ratios to ours; that of times is the median over the turns, by either allocator."""
-    found: dict[str, dict[str, float]] = {}
+    parts: dict[str, dict[str, float]] = {}
     for name, runs in costs.items():
         middle = {field: median(run[field] for run in runs) for field in runs[0]}
-        found[name] = {
+        parts[name] = {
             **{field: round(value, 2) for field, value in middle.items()},
             "env_steps_per_second": round(1e3 / middle["total_ms"], 3),
             "over_fewest": round((middle["forward"] + middle["backward"]) / fewest, 3),
@@ -256,7 +256,7 @@ def summary(
             **({} if kept is None else {"slower_with_kept_memory": kept[name]}),
             "peak_of_ours": round(peak["ours"] / peak[name], 3),
         }
-    return found
+    return parts
 
 
 _SHOWN = (
@@ -286,15 +286,17 @@ def draw(results: Sequence[dict[str, Any]]) -> Figure:
     panels = figure.subplots(len(vocabularies), 1, squeeze=False)[:, 0]
     for axes, vocabulary in zip(panels, vocabularies, strict=True):
         shown = [result for result in results if result["vocabulary"] == vocabulary]
-        for place, (name, colour) in enumerate(_COLOURS.items()):
-            found = {x + 0.27 * (place - 1): one["loops"] for x, one in enumerate(shown) if name in one["loops"]}
+        for offset, (name, colour) in enumerate(_COLOURS.items()):
+            measured = {
+                x + 0.27 * (offset - 1): result["loops"] for x, result in enumerate(shown) if name in result["loops"]
+            }
             rollout, update = (
-                [loops[name][part] / loops["ours"]["total_ms"] for loops in found.values()]
+                [loops[name][part] / loops["ours"]["total_ms"] for loops in measured.values()]
                 for part in ("rollout_ms", "update_ms")
             )
-            axes.bar(list(found), rollout, 0.25, color=colour, label=name)
-            top = axes.bar(list(found), update, 0.25, bottom=rollout, color=colour, alpha=0.55)
-            texts = [f"{loops[name]['total_ms']:,.0f} ms" for loops in found.values()]
+            axes.bar(list(measured), rollout, 0.25, color=colour, label=name)
+            top = axes.bar(list(measured), update, 0.25, bottom=rollout, color=colour, alpha=0.55)
+            texts = [f"{loops[name]['total_ms']:,.0f} ms" for loops in measured.values()]
             axes.bar_label(top, texts, fontsize=7, padding=1)
         axes.set_xticks(range(len(shown)), [result["workload"] for result in shown])
         axes.set(ylabel="times the cost of ours", title=f"An environment step, vocabulary {vocabulary:,}")
@@ -305,14 +307,14 @@ def draw(results: Sequence[dict[str, Any]]) -> Figure:
 
 def put(result: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     """Write a result to a file, replacing that of the same workload and vocabulary; return all of them."""
-    found = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
+    results_before = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else []
     places = [(vocabulary, workload) for vocabulary in VOCABULARIES for workload in SETTINGS]
 
-    def key(one: dict[str, Any]) -> tuple[int, str]:
-        return one["vocabulary"], one["workload"]
+    def key(entry: dict[str, Any]) -> tuple[int, str]:
+        return entry["vocabulary"], entry["workload"]
 
-    results = [*(one for one in found if key(one) != key(result)), result]
-    results.sort(key=lambda one: places.index(key(one)) if key(one) in places else len(places))
+    results = [*(before for before in results_before if key(before) != key(result)), result]
+    results.sort(key=lambda entry: places.index(key(entry)) if key(entry) in places else len(places))
     write_json(path, {"results": results})
     write_picture(path.with_suffix(".png"), draw(results))
     return results
@@ -327,10 +329,12 @@ def one_result(workload: str, options: Options, runs: int, names: Sequence[str],
     costs, fewest = measure(workload, options, runs, names)
     kept = None
     if torch.device(options.device).type == "cpu":  # a GPU's memory is not the C library's
-        kept = in_new_process(slower_than_ours, workload, options, runs, names, threads, environment=_KEEPING)
+        kept = in_new_process(slower_than_ours, workload, options, runs, names, threads, environment=_MALLOC_SETTINGS)
     ours = OurLoop(SETTINGS[workload], options)
     ours.rollout()
-    samples = [tuple(part.cpu() if isinstance(part, torch.Tensor) else part for part in one) for one in ours.samples()]
+    samples = [
+        tuple(part.cpu() if isinstance(part, torch.Tensor) else part for part in sample) for sample in ours.samples()
+    ]
     rows = ours.model.policy.lm.base.config.vocab_size
     del ours
     peaks = {name: in_new_process(peak_bytes, name, workload, options, samples, threads) for name in ("ours", *names)}
@@ -364,7 +368,7 @@ def throughput(
 ) -> None:
     """Measure the cost of an environment step in training, by our loop and by two plain ones."""
     torch.set_num_threads(threads)
-    place = "" if (device, model_size) == ("cpu", "6m") else f"_{device}_{model_size}"
+    suffix = "" if (device, model_size) == ("cpu", "6m") else f"_{device}_{model_size}"
     results = []
     synthetic = [name for name, setting in SETTINGS.items() if setting.model is None]
     chosen = [
@@ -374,6 +378,6 @@ def throughput(
     for name, n_rows in chosen:
         result = one_result(name, Options(n_rows, model_size, dtype, device, seed), runs, loop or [*LOOPS], threads)
         show([result])
-        results = put(result, out or RESULTS / f"throughput{place}.json")
+        results = put(result, out or RESULTS / f"throughput{suffix}.json")
     if len(results) > 1:
         show(results)

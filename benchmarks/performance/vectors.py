@@ -67,15 +67,15 @@ def timed(make: Callable[[], VecEnv], n_steps: int) -> tuple[float, float]:
 def vectors(steps: Count = 200, repeats: Count = 5) -> None:
     """Time steps of environments in this process, in others, and in Ray actors."""
     connection = RayConnection()
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in LAYOUTS}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in LAYOUTS}
     for _ in range(repeats):
         for name, make in LAYOUTS.items():
-            found[name].append(timed(make, steps))
-            print(f"{name}: {1e3 * found[name][-1][1]:.2f} ms")
+            times[name].append(timed(make, steps))
+            print(f"{name}: {1e3 * times[name][-1][1]:.2f} ms")
     connection.close()
     rows = {}
-    for name, some in found.items():
-        start, seconds = (statistics.median(one) for one in zip(*some, strict=True))
+    for name, some in times.items():
+        start, seconds = (statistics.median(column) for column in zip(*some, strict=True))
         rows[name] = {"per_second": round(N_ENVS / seconds), "ms": round(1e3 * seconds, 2), "start": round(start, 1)}
     write_result("vectors", {"env_id": ENV_ID, "envs": N_ENVS, "steps": steps, "repeats": repeats, "layouts": rows})
     show_records("environments", rows, ("per_second", "ms", "start"))

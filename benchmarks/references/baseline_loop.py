@@ -129,7 +129,7 @@ class BaselineLoop(ABC):
 
     def __init__(self, network: Any, critic: TokenCritic, workload: Workload) -> None:
         self.network, self.critic, self.workload = network, critic, workload
-        self.adapter = [one for one in network.parameters() if one.requires_grad]
+        self.adapter = [parameter for parameter in network.parameters() if parameter.requires_grad]
         rate = workload.learning_rate
         self._optimizer = torch.optim.AdamW(self.adapter, lr=rate, eps=1e-5, weight_decay=0.0)
         self._critic_optimizer = torch.optim.Adam(critic.parameters(), lr=rate, eps=1e-5)
@@ -161,26 +161,26 @@ class BaselineLoop(ABC):
     def minibatch(self, samples: Sequence[Sample]) -> Step:
         """Update critic and policy once."""
         critic_norm = self._critic_step(samples)
-        advantages = torch.cat([one.advantages for one in samples])
-        advantages = torch.split(normalize(advantages, 0.01), [len(one.advantages) for one in samples])
-        of = {id(one): scaled for one, scaled in zip(samples, advantages, strict=True)}
-        n_units = sum(len(one.advantages) for one in samples)
+        advantages = torch.cat([sample.advantages for sample in samples])
+        advantages = torch.split(normalize(advantages, 0.01), [len(sample.advantages) for sample in samples])
+        of = {id(sample): scaled for sample, scaled in zip(samples, advantages, strict=True)}
+        n_units = sum(len(sample.advantages) for sample in samples)
         self._optimizer.zero_grad()
         log_probs = {}
         for chunk, logits in self._policy_chunks(samples):
             new, entropy = self._scores(chunk, logits)
-            old = torch.cat([one.old_log_prob for one in chunk])
-            loss = clipped_policy_loss(new, old, torch.cat([of[id(one)] for one in chunk]), self.workload.clip)
+            old = torch.cat([sample.old_log_prob for sample in chunk])
+            loss = clipped_policy_loss(new, old, torch.cat([of[id(sample)] for sample in chunk]), self.workload.clip)
             ((loss - self.workload.ent_coef * entropy).sum() / n_units).backward()  # type: ignore[no-untyped-call]
-            parts = torch.split(new.detach(), [len(one.old_log_prob) for one in chunk])
-            log_probs |= {id(one): part for one, part in zip(chunk, parts, strict=True)}
+            parts = torch.split(new.detach(), [len(sample.old_log_prob) for sample in chunk])
+            log_probs |= {id(sample): part for sample, part in zip(chunk, parts, strict=True)}
         norm = torch.nn.utils.clip_grad_norm_(self.adapter, self.workload.max_grad_norm)
         self._optimizer.step()
-        return Step(float(norm), critic_norm, torch.cat([log_probs[id(one)] for one in samples]))
+        return Step(float(norm), critic_norm, torch.cat([log_probs[id(sample)] for sample in samples]))
 
     def _critic_step(self, samples: Sequence[Sample]) -> float:
         values = self._values(samples)
-        old, returns = (torch.cat([getattr(one, name) for one in samples]) for name in ("old_values", "returns"))
+        old, returns = (torch.cat([getattr(sample, name) for sample in samples]) for name in ("old_values", "returns"))
         loss = self.workload.vf_coef * clipped_value_loss(values, old, returns, self.workload.clip).mean()
         self._critic_optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -206,31 +206,35 @@ class BaselineLoop(ABC):
             return self._candidate_scores(samples, by_token)
         if self.workload.distribution == Distribution.VOCABULARY:
             log_probs = by_token.log_softmax(-1)
-            tokens = self._tensor([token for one in samples for token in one.action])
+            tokens = self._tensor([token for sample in samples for token in sample.action])
             return log_probs.gather(-1, tokens[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(-1)
         decided = [
             (start + decision.position, decision)
-            for start, one in zip(_starts(samples), samples, strict=True)
-            for decision in one.decisions
+            for start, sample in zip(_starts(samples), samples, strict=True)
+            for decision in sample.decisions
         ]
         widest = max(len(decision.children) for _, decision in decided)
-        children = self._tensor([[*one.children, *[-1] * (widest - len(one.children))] for _, one in decided])
-        places = self._tensor([place for place, _ in decided])
+        children = self._tensor(
+            [[*decision.children, *[-1] * (widest - len(decision.children))] for _, decision in decided]
+        )
+        places = self._tensor([index for index, _ in decided])
         allowed = by_token[places[:, None], children.clamp(min=0)].masked_fill(children < 0, -1e30)
         log_probs = allowed.log_softmax(-1)
-        choices = self._tensor([one.choice for _, one in decided])
+        choices = self._tensor([decision.choice for _, decision in decided])
         return log_probs.gather(-1, choices[:, None])[:, 0], -(log_probs.exp() * log_probs).sum(-1)
 
     def _candidate_scores(self, samples: Sequence[Sample], by_token: Tensor) -> tuple[Tensor, Tensor]:
-        rows = [row for one in samples for row in one.candidates]
+        rows = [row for sample in samples for row in sample.candidates]
         tokens = self._tensor([token for row in rows for token in row])
         token_log_probs = by_token.log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
         sums = torch.stack([part.sum() for part in torch.split(token_log_probs, [len(row) for row in rows])])
-        scores = sums / torch.tensor([n for one in samples for n in one.divisors], device=self._device)
+        scores = sums / torch.tensor([n for sample in samples for n in sample.divisors], device=self._device)
         log_prob, entropy = [], []
-        for one, part in zip(samples, torch.split(scores, [len(one.candidates) for one in samples]), strict=True):
+        for sample, part in zip(
+            samples, torch.split(scores, [len(sample.candidates) for sample in samples]), strict=True
+        ):
             log_probs = part.log_softmax(0)
-            log_prob.append(log_probs[one.pick])
+            log_prob.append(log_probs[sample.pick])
             entropy.append(-(log_probs.exp() * log_probs).sum())
         return torch.stack(log_prob), torch.stack(entropy)
 
@@ -240,10 +244,10 @@ class BaselineLoop(ABC):
     @torch.no_grad()
     def _generate(self, samples: Sequence[Sample], **options: Any) -> Any:
         """Let transformers write the given actions: it samples from its distribution, and the draw is replaced."""
-        longest = max(len(one.prompt) for one in samples)
-        ids = self._tensor([[*[0] * (longest - len(one.prompt)), *one.prompt] for one in samples])
-        mask = self._tensor([[0] * (longest - len(one.prompt)) + [1] * len(one.prompt) for one in samples])
-        forced = LogitsProcessorList([_Forced([one.action for one in samples], longest)])
+        longest = max(len(sample.prompt) for sample in samples)
+        ids = self._tensor([[*[0] * (longest - len(sample.prompt)), *sample.prompt] for sample in samples])
+        mask = self._tensor([[0] * (longest - len(sample.prompt)) + [1] * len(sample.prompt) for sample in samples])
+        forced = LogitsProcessorList([_Forced([sample.action for sample in samples], longest)])
         return self.network.generate(
             input_ids=ids, attention_mask=mask, max_new_tokens=self.workload.max_new_tokens, do_sample=True, top_k=0,
             top_p=1.0, temperature=1.0, pad_token_id=0, logits_processor=forced, **options,
@@ -257,8 +261,8 @@ class _Forced(LogitsProcessor):  # type: ignore[misc]  # transformers has no typ
         self._actions, self._start = actions, prompt_length
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        place = input_ids.shape[1] - self._start
-        tokens = [action[min(place, len(action) - 1)] for action in self._actions]
+        position = input_ids.shape[1] - self._start
+        tokens = [action[min(position, len(action) - 1)] for action in self._actions]
         index = torch.tensor(tokens, device=scores.device)[:, None]
         return torch.full_like(scores, -torch.inf).scatter(-1, index, scores.gather(-1, index))
 
@@ -269,16 +273,16 @@ class ReferenceLoop(BaselineLoop):
     def rollout_step(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
         """See `BaselineLoop.rollout_step`."""
         with torch.no_grad():
-            rows = [(one, row) for one in samples for row in self._scored_rows(one, acting=True)]
+            rows = [(sample, row) for sample in samples for row in self._scored_rows(sample, acting=True)]
             if self.workload.generates:
                 self._generate(samples)
             else:
-                scored = self._sliced([(one.prompt, row) for one, row in rows])
+                scored = self._sliced([(sample.prompt, row) for sample, row in rows])
                 torch.cat(scored).log_softmax(-1)  # the distribution over candidates
             values = self._values(samples)
             if self.workload.distribution == Distribution.CANDIDATES:
                 return self._scores(samples, scored)[0], values
-            chosen = [(one.prompt, one.action) for one in samples]
+            chosen = [(sample.prompt, sample.action) for sample in samples]
             with self.network.disable_adapter():
                 self._sliced(chosen)  # the reference policy, unused
             return self._scores(samples, self._sliced(chosen))[0], values
@@ -290,8 +294,8 @@ class ReferenceLoop(BaselineLoop):
 
     def _values(self, samples: Sequence[Sample]) -> Tensor:
         whole = self.workload.distribution == Distribution.CANDIDATES
-        pairs = [(one.prompt, () if whole else one.action) for one in samples]
-        return self._values_of(pairs, [self._n_values(one) for one in samples])
+        pairs = [(sample.prompt, () if whole else sample.action) for sample in samples]
+        return self._values_of(pairs, [self._n_values(sample) for sample in samples])
 
     def _values_of(self, pairs: Sequence[tuple[TokenIds, TokenIds]], counts: Sequence[int]) -> Tensor:
         ids, mask = self._padded(pairs)
@@ -308,7 +312,7 @@ class ReferenceLoop(BaselineLoop):
     def _policy_chunks(self, samples: Sequence[Sample]) -> Iterator[tuple[list[Sample], list[Tensor]]]:
         for start in range(0, len(samples), self.workload.samples_at_once):
             chunk = list(samples[start : start + self.workload.samples_at_once])
-            pairs = [(one.prompt, row) for one in chunk for row in self._scored_rows(one)]
+            pairs = [(sample.prompt, row) for sample in chunk for row in self._scored_rows(sample)]
             if self.workload.distribution != Distribution.CANDIDATES:
                 with torch.no_grad(), self.network.disable_adapter():
                     self._sliced(pairs)  # the reference policy, unused
@@ -339,14 +343,14 @@ class CompetentLoop(BaselineLoop):
             values = self._values(samples)
             if self.workload.generates:
                 written = self._generate(samples, output_logits=True, return_dict_in_generate=True).logits
-                logits = [torch.stack(written[: len(one.action)])[:, row] for row, one in enumerate(samples)]
+                logits = [torch.stack(written[: len(sample.action)])[:, row] for row, sample in enumerate(samples)]
                 return self._scores(samples, logits)[0], values
-            pairs = [(one.prompt, row) for one in samples for row in one.candidates]
+            pairs = [(sample.prompt, row) for sample in samples for row in sample.candidates]
             scored = self._gathered(pairs)
             if self.workload.distribution == Distribution.CANDIDATES:
                 return self._scores(samples, scored)[0], values
-            first = [sum(len(one.candidates) for one in samples[:n]) for n in range(len(samples))]
-            chosen = [scored[start + one.pick] for start, one in zip(first, samples, strict=True)]
+            first = [sum(len(sample.candidates) for sample in samples[:n]) for n in range(len(samples))]
+            chosen = [scored[start + sample.pick] for start, sample in zip(first, samples, strict=True)]
             return self._scores(samples, chosen)[0], values
 
     @torch.no_grad()
@@ -355,7 +359,7 @@ class CompetentLoop(BaselineLoop):
         return self.critic(self._features([(prompt, (0,)) for prompt in prompts]))
 
     def _values(self, samples: Sequence[Sample]) -> Tensor:
-        pairs = [(one.prompt, one.action[: self._n_values(one)]) for one in samples]
+        pairs = [(sample.prompt, sample.action[: self._n_values(sample)]) for sample in samples]
         chunks = [pairs[start : start + _MICRO_ROWS] for start in range(0, len(pairs), _MICRO_ROWS)]
         return self.critic(torch.cat([self._features(chunk) for chunk in chunks]))
 
@@ -369,10 +373,10 @@ class CompetentLoop(BaselineLoop):
 
     def _policy_chunks(self, samples: Sequence[Sample]) -> Iterator[tuple[list[Sample], list[Tensor]]]:
         chunk: list[Sample] = []
-        for one in samples:
-            chunk.append(one)
+        for sample in samples:
+            chunk.append(sample)
             n_rows = sum(len(self._scored_rows(other)) for other in chunk)
-            if n_rows >= _MICRO_ROWS or one is samples[-1]:
+            if n_rows >= _MICRO_ROWS or sample is samples[-1]:
                 yield chunk, self._gathered([(s.prompt, row) for s in chunk for row in self._scored_rows(s)])
                 chunk = []
 
@@ -386,7 +390,7 @@ class CompetentLoop(BaselineLoop):
         logits = self.network(
             input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=longest, use_cache=False
         ).logits
-        index = [(row, longest - len(a) + place) for row, (_, a) in enumerate(pairs) for place in range(len(a))]
+        index = [(row, longest - len(a) + offset) for row, (_, a) in enumerate(pairs) for offset in range(len(a))]
         rows, places = self._tensor(index).unbind(1)
         return list(torch.split(logits[rows, places], [len(action) for _, action in pairs]))
 
@@ -401,5 +405,5 @@ class CompetentLoop(BaselineLoop):
 
 def _starts(samples: Sequence[Sample]) -> list[int]:
     """Return the start of each action's tokens, with actions laid end to end."""
-    lengths = [len(one.action) for one in samples]
+    lengths = [len(sample.action) for sample in samples]
     return [sum(lengths[:n]) for n in range(len(lengths))]

@@ -74,7 +74,7 @@ _TREES = (
     '("gb", GradientBoostingClassifier(random_state=0))'
 )
 _SCALED_NETWORK = "make_pipeline(StandardScaler(), MLPClassifier(max_iter=500, random_state=0))"
-_FOUR = f'{_TREES}, ("lr", {_SCALED_LOGISTIC})'
+_FOUR_MODELS = f'{_TREES}, ("lr", {_SCALED_LOGISTIC})'
 _FOUR_IMPORTS = (_FOREST, _EXTRA, _BOOSTING, _LOGISTIC, *_SCALED)
 
 # The names are those of the table this one is compared with. On the published balance scale, splits agree with it to
@@ -120,12 +120,12 @@ MODELS = (
     Model(
         "SoftVoting5",
         (*_FOUR_IMPORTS, _BAYES, "ensemble.VotingClassifier"),
-        f'VotingClassifier([{_FOUR}, ("nb", GaussianNB())], voting="soft")',
+        f'VotingClassifier([{_FOUR_MODELS}, ("nb", GaussianNB())], voting="soft")',
     ),
     Model(
         "Stacking5",
         (*_FOUR_IMPORTS, _NETWORK, "ensemble.StackingClassifier"),
-        f'StackingClassifier([{_FOUR}, ("nn", {_SCALED_NETWORK})], LogisticRegression(max_iter=1000))',
+        f'StackingClassifier([{_FOUR_MODELS}, ("nn", {_SCALED_NETWORK})], LogisticRegression(max_iter=1000))',
     ),
 )
 
@@ -218,11 +218,11 @@ def measure(
         say: Function called with a line of progress.
     """
     codes = {model.name: model.code for model in models}
-    found: dict[str, Any] = {}
+    summaries: dict[str, Any] = {}
     for name, code in codes.items():
-        found[name] = evaluate(code, dataset, REPORTED).summary()
-        say(f"{dataset.name}: {name}: {_cell(found[name])}, {found[name]['cpu_seconds']} s")
-    winner = max((name for name in codes if "mean" in found[name]), key=lambda name: found[name]["mean"])
+        summaries[name] = evaluate(code, dataset, REPORTED).summary()
+        say(f"{dataset.name}: {name}: {_cell(summaries[name])}, {summaries[name]['cpu_seconds']} s")
+    winner = max((name for name in codes if "mean" in summaries[name]), key=lambda name: summaries[name]["mean"])
     oracle = oracle_code(dataset.name)
     say(f"{dataset.name}: {winner} and the oracle on other halves")
     return {
@@ -232,7 +232,7 @@ def measure(
         "rows": len(dataset.y),
         "features": dataset.x.shape[1],
         "classes": dataset.classes,
-        "models": found,
+        "models": summaries,
         "winner": {"name": winner, "fresh": evaluate(codes[winner], dataset, FRESH).summary()},
         "oracle": evaluate(oracle, dataset, REPORTED).summary() | {"fresh": evaluate(oracle, dataset, FRESH).summary()},
         "published": published(dataset.name) if dataset.published else {},
@@ -259,8 +259,8 @@ def run(
     for name in names:
         dataset = load(name, preprocessing=preprocessing_of(name))
         measured[name] = measure(dataset, models, evaluate, print)
-        found = kept | measured
-        result["datasets"] = {known: found[known] for known in DATASETS if known in found}
+        datasets = kept | measured
+        result["datasets"] = {key: datasets[key] for key in DATASETS if key in datasets}
         if output is not None:
             write_json(output, result)
     show_table(("ROC AUC", *measured), _rows(measured), width=200)
@@ -309,15 +309,15 @@ def score_rows(
     def label(name: str) -> str:
         return f"{format_name(name)} (banned)" if name in BANNED_MODELS else format_name(name)
 
-    yield ("preprocessing", *(one["preprocessing"] for one in columns))
+    yield ("preprocessing", *(column["preprocessing"] for column in columns))
     for name in columns[0]["models"]:
-        yield (label(name), *(_cell(one["models"][name]) for one in columns))
-    yield ("best above, by these halves", *(label(one["winner"]["name"]) for one in columns))
-    yield ("the same on fresh halves 5 .. 24", *(_cell(one["winner"]["fresh"]) for one in columns))
-    yield ("oracle", *(_cell(one["oracle"]) for one in columns))
+        yield (label(name), *(_cell(column["models"][name]) for column in columns))
+    yield ("best above, by these halves", *(label(column["winner"]["name"]) for column in columns))
+    yield ("the same on fresh halves 5 .. 24", *(_cell(column["winner"]["fresh"]) for column in columns))
+    yield ("oracle", *(_cell(column["oracle"]) for column in columns))
     yield (
         "the oracle on halves 5 .. 24, which it was chosen on",
-        *(_cell(one["oracle"]["fresh"]) for one in columns),
+        *(_cell(column["oracle"]["fresh"]) for column in columns),
     )
 
 
@@ -326,8 +326,8 @@ def _rows(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[str]]:
     yield from score_rows(measured)
     yield ('published, for preprocessing="published"', *("" for _ in columns))
     for row in read("datasci")["methods"]:
-        scores = (one["published"].get(row["method"]) for one in columns)
-        yield (f"  {row['method']}, {row['source']}", *("" if one is None else f"{one:.4f}" for one in scores))
+        scores = (column["published"].get(row["method"]) for column in columns)
+        yield (f"  {row['method']}, {row['source']}", *("" if score is None else f"{score:.4f}" for score in scores))
 
 
 def datasci_baselines(

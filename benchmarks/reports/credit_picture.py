@@ -16,7 +16,7 @@ MOST_STEPS = 30
 """Maximum number of actions drawn; of longer episodes the last ones, closest to the reward."""
 _SCALE = 2  # pixels of a point
 _MARGIN, _GAP, _PAD = 18, 16, 4
-_OBSERVATION_WIDTH, _COLUMN_WIDTH, _LEAST_WIDTH = 300, 400, 1000
+_OBSERVATION_WIDTH, _COLUMN_WIDTH, _MIN_WIDTH = 300, 400, 1000
 _OBSERVATION_LINES = 5
 _TEXT, _SMALL, _HEAD = 12, 8, 13
 _TOKEN_HEIGHT = 30
@@ -41,16 +41,16 @@ def visible(token: str) -> str:
 
 def shade(advantage: float, scale: float) -> Color:
     """Return the colour of an advantage: near white at 0, blue at the scale, orange at its negative."""
-    place = (min(max(advantage / scale, -1.0), 1.0) + 1) / 2 * (len(_STOPS) - 1)
-    low = min(int(place), len(_STOPS) - 2)
-    mixed = (round(a + (place - low) * (b - a)) for a, b in zip(_STOPS[low], _STOPS[low + 1], strict=True))
+    stop = (min(max(advantage / scale, -1.0), 1.0) + 1) / 2 * (len(_STOPS) - 1)
+    low = min(int(stop), len(_STOPS) - 2)
+    mixed = (round(a + (stop - low) * (b - a)) for a, b in zip(_STOPS[low], _STOPS[low + 1], strict=True))
     red, green, blue = mixed
     return red, green, blue
 
 
 def is_dark(color: Color) -> bool:
     """Return whether white text is easier to read than black on a colour."""
-    linear = (one / 3294.6 if one <= 10 else ((one / 255 + 0.055) / 1.055) ** 2.4 for one in color)
+    linear = (channel / 3294.6 if channel <= 10 else ((channel / 255 + 0.055) / 1.055) ** 2.4 for channel in color)
     red, green, blue = linear
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue <= _DARK
 
@@ -90,21 +90,21 @@ def credit_picture(rollout: Rollout, most_steps: int = MOST_STEPS) -> Image.Imag
         heights.append(round(max(lowest, 16 + 13 * len(_observation_lines(step))) + 16))
     top, left = 86, _MARGIN + _OBSERVATION_WIDTH + _GAP
     column = round(max(box.x + box.width for columns in laid for boxes in columns for box in boxes)) + _GAP
-    width = max(_MARGIN + left + len(rollout.columns) * column, _LEAST_WIDTH)
+    width = max(_MARGIN + left + len(rollout.columns) * column, _MIN_WIDTH)
     image = Image.new("RGB", (width * _SCALE, (top + sum(heights) + _MARGIN) * _SCALE), "white")
     pen = _Pen(ImageDraw.Draw(image))
 
     left_out = f" (without its first {first} actions)" if first else ""
     pen.text(_MARGIN, 10, f"{rollout.title}{left_out}", 15, bold=True)
     pen.text(_MARGIN, 33, rollout.remark, 10, _DIM)
-    for place, name in enumerate(rollout.columns):
-        pen.text(left + place * column, 60, name, _HEAD, bold=True)
+    for index, name in enumerate(rollout.columns):
+        pen.text(left + index * column, 60, name, _HEAD, bold=True)
     pen.text(_MARGIN, 62, "advantage of every token:", 10, _DIM)
-    for place, share in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0)):
+    for index, share in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0)):
         value = share * rollout.scale
         color = shade(value, rollout.scale)
-        pen.box(_MARGIN + 136 + 34 * place, 60, 33, 16, color)
-        pen.text(_MARGIN + 140 + 34 * place, 63, f"{value:+z.2f}", _SMALL, _ink_on(color))
+        pen.box(_MARGIN + 136 + 34 * index, 60, 33, 16, color)
+        pen.text(_MARGIN + 140 + 34 * index, 63, f"{value:+z.2f}", _SMALL, _ink_on(color))
     pen.line(_MARGIN, 81, width - _MARGIN)
 
     y = float(top)
@@ -112,10 +112,10 @@ def credit_picture(rollout: Rollout, most_steps: int = MOST_STEPS) -> Image.Imag
         pen.text(_MARGIN, y, f"action {number}    reward {step.reward:+z.3g}", 10, bold=True)
         for line, text in enumerate(_observation_lines(step)):
             pen.text(_MARGIN, y + 16 + 13 * line, text, 10, _DIM)
-        for place, boxes in enumerate(columns):
+        for index, boxes in enumerate(columns):
             for box in boxes:
                 color = shade(box.advantage, rollout.scale)
-                x, high = left + place * column + box.x, y + box.y
+                x, high = left + index * column + box.x, y + box.y
                 pen.box(x, high, box.width, _TOKEN_HEIGHT, color)
                 pen.text(x + _PAD, high + 2, box.text, _TEXT, _ink_on(color))
                 pen.text(x + _PAD, high + 18, f"{box.advantage:+z.2f}", _SMALL, _ink_on(color))

@@ -35,9 +35,9 @@ def report_of_folder(folder: Path) -> Report:
     read, left_out = [], []
     for path in results_files(folder):
         try:
-            one = read_run(path)  # the steps too, which cells do without
+            results = read_run(path)  # the steps too, which cells do without
             cells = with_file(cells, path)
-            read.append(one)
+            read.append(results)
         except (ResultFileError, ReportError) as error:
             left_out.append(f"{path.relative_to(folder)} is left out. {error}")
     runs = run_folders(folder)
@@ -49,8 +49,8 @@ def report_of_folder(folder: Path) -> Report:
         runs = [path for path in runs if path not in damaged]
         trained = report_of_runs(runs, title)
     if not read and not runs:
-        found = " ".join(["none.", *left_out])
-        raise BenchmarkError(f"Expected results files or trainings in {folder}; got {found} Fix: name another folder.")
+        got = " ".join(["none.", *left_out])
+        raise BenchmarkError(f"Expected results files or trainings in {folder}; got {got} Fix: name another folder.")
     measured = report_of_cells(cells, read, title)
     return replace(
         measured,

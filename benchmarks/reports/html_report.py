@@ -46,7 +46,7 @@ def report_of_cells(
         runs=[run for run, _ in read],
         metrics=metrics,
         scores=_scores(cells),
-        episodes=[episode for _, own in read for episode in own],
+        episodes=[episode for _, episodes in read for episode in episodes],
         about=(about,),
         tables=_tables(cells),
     )
@@ -60,13 +60,13 @@ def write_html(files: Sequence[Path], path: Path, *, pictures: int = 20, shown: 
 
 def _scores(cells: Sequence[Cell]) -> list[Score]:
     """Return the means of each cell; details of a task that are 0 for all its agents are left out."""
-    found = []
+    scores = []
     for cell in cells:
         for name in ("discounted_return", *_COLUMNS):
             by_seed = cell.scores(name)
             if len(by_seed):
                 counts = (len(by_seed), len(cell.episodes), cell.expected)
-                found.append(
+                scores.append(
                     Score(
                         without_private(cell.agent),
                         without_private(cell.task),
@@ -75,27 +75,29 @@ def _scores(cells: Sequence[Cell]) -> list[Score]:
                         *counts,
                     )
                 )
-    used = {(one.task, one.metric) for one in found if one.value or one.metric in MAIN}
-    return [one for one in found if (one.task, one.metric) in used]
+    used = {(score.task, score.metric) for score in scores if score.value or score.metric in MAIN}
+    return [score for score in scores if (score.task, score.metric) in used]
 
 
 def _tables(cells: Sequence[Cell]) -> list[Table]:
     """Return the agents over all tasks, and in pairs; empty where there is nothing to compare."""
-    returns, found = METRICS["discounted_return"], []
+    returns, tables = METRICS["discounted_return"], []
     over_all = aggregates(cells)
     if over_all:
-        rows = [(one.agent, shown(one.score, returns), shown(one.success, METRICS["success"])) for one in over_all]
+        rows = [
+            (entry.agent, shown(entry.score, returns), shown(entry.success, METRICS["success"])) for entry in over_all
+        ]
         remark = (
             f"Interquartile means; the score is 0 for random and 1 for optimal play ({over_all[0].n_scored} tasks)."
         )
-        found.append(Table(f"All {over_all[0].n_envs} tasks", ("agent", "score", "success"), rows, remark))
+        tables.append(Table(f"All {over_all[0].n_envs} tasks", ("agent", "score", "success"), rows, remark))
     pairs = [row for task in dict.fromkeys(cell.task for cell in cells) for row in _pairs(task, cells)]
     if pairs:
         corrected = holm([p for *_, p, _ in pairs])
         within_reach = _least_corrected([p for *_, p, _ in pairs], [least for *_, least in pairs])
         rows = [
-            (*texts, f"{p:.3g}", f"{one:.3g}", _verdict(one, within_reach[least]))
-            for (*texts, p, least), one in zip(pairs, corrected, strict=True)
+            (*texts, f"{p:.3g}", f"{corrected_p:.3g}", _verdict(corrected_p, within_reach[least]))
+            for (*texts, p, least), corrected_p in zip(pairs, corrected, strict=True)
         ]
         remark = (
             "Discounted returns of the seeds, on each task alone: the probability that a seed of the first is better "
@@ -106,8 +108,8 @@ def _tables(cells: Sequence[Cell]) -> list[Table]:
         )
         head = ("task", "first", "second", "probability that the first is better", "seeds", "p", "p, corrected")
         head += ("significant",)
-        found.append(Table("Which agent is better", head, rows, remark))
-    return [one._replace(rows=[[without_private(text) for text in row] for row in one.rows]) for one in found]
+        tables.append(Table("Which agent is better", head, rows, remark))
+    return [table._replace(rows=[[without_private(text) for text in row] for row in table.rows]) for table in tables]
 
 
 def _least_corrected(p_values: Sequence[float], least: Sequence[float]) -> dict[float, float]:
@@ -115,8 +117,8 @@ def _least_corrected(p_values: Sequence[float], least: Sequence[float]) -> dict[
 
     Rows of equal smallest p share it: Holm's correction of the smallest counts the rows below it, not their own p.
     """
-    places = {one: place for place, one in enumerate(least)}
-    return {one: holm([*p_values[:place], one, *p_values[place + 1 :]])[place] for one, place in places.items()}
+    places = {p: index for index, p in enumerate(least)}
+    return {p: holm([*p_values[:index], p, *p_values[index + 1 :]])[index] for p, index in places.items()}
 
 
 def _verdict(p: float, least: float) -> str:
@@ -124,7 +126,9 @@ def _verdict(p: float, least: float) -> str:
 
 
 def _title(cells: Sequence[Cell]) -> str:
-    agents, tasks = (list(dict.fromkeys(map(str, one))) for one in ([c.agent for c in cells], [c.task for c in cells]))
+    agents, tasks = (
+        list(dict.fromkeys(map(str, names))) for names in ([c.agent for c in cells], [c.task for c in cells])
+    )
     first = ", ".join(map(without_private, agents)) if len(agents) < 4 else f"{len(agents)} agents"
     return f"{first} on {', '.join(tasks) if len(tasks) < 3 else f'{len(tasks)} tasks'}"
 
@@ -132,11 +136,11 @@ def _title(cells: Sequence[Cell]) -> str:
 def _pairs(task: str, cells: Sequence[Cell]) -> list[tuple[Any, ...]]:
     """Compare each two agents on a task, the better one first: texts, p of the test, and the least that it can be."""
     chosen = [whole for cell in cells if cell.task == task and (whole := cell.of_whole_seeds()).episodes]
-    own = {cell.agent: cell.scores("discounted_return") for cell in chosen}
+    scores_of = {cell.agent: cell.scores("discounted_return") for cell in chosen}
     rows = []
-    for pair in itertools.combinations(own, 2):
-        first, second = pair if own[pair[0]].mean() >= own[pair[1]].mean() else pair[::-1]
-        scores = own[first], own[second]
+    for pair in itertools.combinations(scores_of, 2):
+        first, second = pair if scores_of[pair[0]].mean() >= scores_of[pair[1]].mean() else pair[::-1]
+        scores = scores_of[first], scores_of[second]
         p, least = rank_test(*scores), least_p(*map(len, scores))
         probability = shown(probability_of_improvement([scores[0]], [scores[1]]), METRICS["discounted_return"])
         seeds = f"{len(scores[0])} and {len(scores[1])}"

@@ -50,8 +50,8 @@ def add(cells: Iterable[Cell], *, replace: bool = False, folder: Path | None = N
             f"Expected agents whose names make files of their own; got {sorted(by_agent)}. Fix: another --label."
         )
     drafts = {
-        folder / f"{file_name(agent)}.json": _entry(folder / f"{file_name(agent)}.json", own, replace=replace)
-        for agent, own in by_agent.items()
+        folder / f"{file_name(agent)}.json": _entry(folder / f"{file_name(agent)}.json", chosen, replace=replace)
+        for agent, chosen in by_agent.items()
     }
     return [write_json(path, entry) for path, entry in drafts.items()]
 
@@ -117,27 +117,29 @@ def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any
             "Fix: pass --replace to `submit`, or another --label to `run`."
         )
     if "settings_by_seed" in agent:
-        agent["settings_by_seed"] = {seed: own for one in agents for seed, own in one["settings_by_seed"].items()}
+        agent["settings_by_seed"] = {
+            seed: settings for record in agents for seed, settings in record["settings_by_seed"].items()
+        }
     tasks |= {cell.env: _task(cell) for cell in cells}
     return {"agent": agent, "tasks": dict(sorted(tasks.items()))}
 
 
-def _require_same_agent(known: Mapping[str, Any], agent: Mapping[str, Any], where: str) -> None:
-    if not is_same_agent(known, agent):
+def _require_same_agent(entry: Mapping[str, Any], agent: Mapping[str, Any], where: str) -> None:
+    if not is_same_agent(entry, agent):
         raise ResultFileError(
-            f"Expected one agent by the name {known['name']!r}: {dict(known)}; got {dict(agent)} in {where}. "
+            f"Expected one agent by the name {entry['name']!r}: {dict(entry)}; got {dict(agent)} in {where}. "
             "Fix: run one of them with another --label, or pass --replace to `submit`."
         )
 
 
 def _task(cell: Cell) -> dict[str, Any]:
     """Return the scores by seed, so that intervals can be computed again, over any tasks."""
-    scores = {name: [round(float(one), _DIGITS) for one in cell.scores(name)] for name in METRICS}
+    scores = {name: [round(float(value), _DIGITS) for value in cell.scores(name)] for name in METRICS}
     score = normalised(cell)
     if score is not None:
-        scores["score"] = [round(float(one), _DIGITS) for one in score]
+        scores["score"] = [round(float(value), _DIGITS) for value in score]
     return {
         "scores": {name: values for name, values in scores.items() if values},
         **{name: cell.header[name] for name in _MEASURED},
-        "data": next((one["data"] for one in cell.episodes if "data" in one), None),
+        "data": next((episode["data"] for episode in cell.episodes if "data" in episode), None),
     }

@@ -73,11 +73,11 @@ def _score_panel(axes: Axes, name: str, cells: Sequence[Cell], tasks: Sequence[s
     metric = METRICS[name]
     factor = 100.0 if metric.is_rate else 1.0
     for number, agent in enumerate(agents):
-        own = [cell for cell in cells if cell.agent == agent and len(cell.scores(name))]
-        found = [estimate([cell.scores(name)], mean) for cell in own]
+        chosen = [cell for cell in cells if cell.agent == agent and len(cell.scores(name))]
+        estimates = [estimate([cell.scores(name)], mean) for cell in chosen]
         offset = (number - (len(agents) - 1) / 2) * min(0.2, 0.7 / len(agents))
-        rows = [tasks.index(cell.task) + offset for cell in own]
-        _mark_estimates(axes, found, rows, factor, number, plain_label(agent))
+        rows = [tasks.index(cell.task) + offset for cell in chosen]
+        _mark_estimates(axes, estimates, rows, factor, number, plain_label(agent))
     if name == "discounted_return":
         _mark_references(axes, tasks)
     axes.set_xlabel(f"{metric.title}{', %' if metric.is_rate else ''}")
@@ -87,7 +87,7 @@ def _score_panel(axes: Axes, name: str, cells: Sequence[Cell], tasks: Sequence[s
 
 
 def _mark_estimates(
-    axes: Axes, found: Sequence[Estimate], rows: Sequence[float], factor: float, number: int, label: str | None
+    axes: Axes, estimates: Sequence[Estimate], rows: Sequence[float], factor: float, number: int, label: str | None
 ) -> None:
     """Draw points with their intervals.
 
@@ -95,11 +95,18 @@ def _mark_estimates(
     """
     color = PALETTE[number % len(PALETTE)]
     marker = _MARKERS[number % len(_MARKERS)]
-    values = [factor * one.value for one in found]
+    values = [factor * interval.value for interval in estimates]
     axes.plot(values, rows, marker, color=color, markersize=4.5, label=label)
-    for row, one in zip(rows, found, strict=True):
-        if one.low is not None and one.high is not None:
-            axes.plot([factor * one.low, factor * one.high], [row, row], "|-", color=color, markersize=5, linewidth=1.4)
+    for row, interval in zip(rows, estimates, strict=True):
+        if interval.low is not None and interval.high is not None:
+            axes.plot(
+                [factor * interval.low, factor * interval.high],
+                [row, row],
+                "|-",
+                color=color,
+                markersize=5,
+                linewidth=1.4,
+            )
 
 
 def _mark_references(axes: Axes, tasks: Sequence[str]) -> None:
@@ -155,9 +162,9 @@ def plot_curves(
 
 def color_places(names: Sequence[str]) -> dict[str, int]:
     """Return places in the palette, counted on where it ends: of methods in most studies the same in all pictures."""
-    known = {name: place for place, name in enumerate(_METHODS) if name in names}
-    free = (place for place in count() if place not in known.values())
-    return {name: known[name] if name in known else next(free) for name in names}
+    places = {name: index for index, name in enumerate(_METHODS) if name in names}
+    free = (index for index in count() if index not in places.values())
+    return {name: places[name] if name in places else next(free) for name in names}
 
 
 def draw_curves(

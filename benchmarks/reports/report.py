@@ -25,7 +25,7 @@ from lang_envs.text import markdown_code, markdown_text
 
 MAIN = ("return", "success", "steps", "invalid_rate")
 _IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
-_WIDE, _LEAST = 110, 14
+_WIDE_TERMINAL, _MIN_NAME_WIDTH = 110, 14
 """Widths in characters: of a terminal with room for all of these columns, and of the narrowest name."""
 _ANSWER = 100
 """Maximum number of letters of an answer that is shown."""
@@ -64,26 +64,26 @@ class Improvement(NamedTuple):
 # ---------------------------------------------------------------------- numbers
 
 
-def shown(one: Estimate | None, metric: Metric) -> str:
+def shown(value: Estimate | None, metric: Metric) -> str:
     """Return an estimate as text, see `lang_envs.report.page.printed`; empty where there is none."""
-    return "" if one is None else printed(*one, metric)
+    return "" if value is None else printed(*value, metric)
 
 
 def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
     """Compute aggregates of every agent over the tasks that all of them have played; empty for fewer than two tasks."""
     by_agent = _grouped(cells, "agent")
-    tasks = [task for task, own in _grouped(cells, "task").items() if len(own) == len(by_agent)]
+    tasks = [task for task, members in _grouped(cells, "task").items() if len(members) == len(by_agent)]
     if len(tasks) < 2:
         return []
-    found = []
-    for agent, own in by_agent.items():
-        chosen = [cell for task in tasks for cell in own if cell.task == task]
-        scores = [one for one in map(normalised, chosen) if one is not None]
+    rows = []
+    for agent, members in by_agent.items():
+        chosen = [cell for task in tasks for cell in members if cell.task == task]
+        scores = [value for value in map(normalised, chosen) if value is not None]
         score = estimate(scores) if scores else None
         rates = [cell.scores("success") for cell in chosen]
         success = estimate(rates) if all(map(len, rates)) else None
-        found.append(Aggregate(agent, len(tasks), success, score, len(scores)))
-    return found
+        rows.append(Aggregate(agent, len(tasks), success, score, len(scores)))
+    return rows
 
 
 def improvements(cells: Sequence[Cell]) -> list[Improvement]:
@@ -91,12 +91,12 @@ def improvements(cells: Sequence[Cell]) -> list[Improvement]:
 
     Seeds that lack episodes are left out.
     """
-    whole = [one for one in map(Cell.of_whole_seeds, cells) if one.episodes]
+    whole = [cell for cell in map(Cell.of_whole_seeds, cells) if cell.episodes]
     scores = {
-        agent: {cell.task: cell.scores("discounted_return") for cell in own}
-        for agent, own in _grouped(whole, "agent").items()
+        agent: {cell.task: cell.scores("discounted_return") for cell in members}
+        for agent, members in _grouped(whole, "agent").items()
     }
-    found = []
+    pairs = []
     for pair in itertools.combinations(scores, 2):
         tasks = [task for task in scores[pair[0]] if task in scores[pair[1]]]
         if not tasks:
@@ -105,22 +105,22 @@ def improvements(cells: Sequence[Cell]) -> list[Improvement]:
             Improvement(*names, len(tasks), probability_of_improvement(*([scores[n][t] for t in tasks] for n in names)))
             for names in (pair, pair[::-1])
         ]
-        found.append(ordered[ordered[0].probability.value < 0.5])
-    return found
+        pairs.append(ordered[ordered[0].probability.value < 0.5])
+    return pairs
 
 
 def _grouped(cells: Sequence[Cell], name: str) -> dict[str, list[Cell]]:
     """Group cells by agent or by task."""
-    found: dict[str, list[Cell]] = {}
+    groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        found.setdefault(getattr(cell, name), []).append(cell)
-    return found
+        groups.setdefault(getattr(cell, name), []).append(cell)
+    return groups
 
 
 def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate | None]:
     """Return means by metric; None where the episodes lack it."""
     scores = {name: cell.scores(name) for name in names}
-    return {name: estimate([one], mean) if len(one) else None for name, one in scores.items()}
+    return {name: estimate([values], mean) if len(values) else None for name, values in scores.items()}
 
 
 # ---------------------------------------------------------------------- the terminal
@@ -133,17 +133,17 @@ def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
         cells: Results of agents.
         width: Characters of a line; a narrow terminal shows fewer columns.
     """
-    names = _IN_TERMINAL if width >= _WIDE else _IN_TERMINAL[:2]
+    names = _IN_TERMINAL if width >= _WIDE_TERMINAL else _IN_TERMINAL[:2]
     table = Table(box=None)
-    table.add_column("task", style="cyan", overflow="fold", min_width=_LEAST)  # long names take several lines
-    table.add_column("agent", overflow="fold", min_width=_LEAST)
+    table.add_column("task", style="cyan", overflow="fold", min_width=_MIN_NAME_WIDTH)  # long names take several lines
+    table.add_column("agent", overflow="fold", min_width=_MIN_NAME_WIDTH)
     for title in ("episodes", *(METRICS[name].title for name in names)):
-        table.add_column(title, justify="right", no_wrap=width >= _WIDE)
-    for task, own in _grouped(cells, "task").items():
-        for number, cell in enumerate(own):
+        table.add_column(title, justify="right", no_wrap=width >= _WIDE_TERMINAL)
+    for task, members in _grouped(cells, "task").items():
+        for number, cell in enumerate(members):
             numbers = [
-                shown(one if one is None or name in names[:2] else Estimate(one.value, None, None), METRICS[name])
-                for name, one in _estimates(cell, names).items()
+                shown(value if value is None or name in names[:2] else Estimate(value.value, None, None), METRICS[name])
+                for name, value in _estimates(cell, names).items()
             ]
             table.add_row(Text("" if number else task), Text(cell.agent), _counted(cell), *numbers)
     return table
@@ -161,7 +161,7 @@ def invalid_remark(cells: Sequence[Cell], path: Path) -> str:
         path: Path of the results file; the last such answer is read from its steps, if they are recorded.
     """
     episodes = [episode for cell in cells for episode in cell.episodes]
-    n_invalid, n = (sum(one[name] for one in episodes) for name in ("invalid_actions", "steps"))
+    n_invalid, n = (sum(episode[name] for episode in episodes) for name in ("invalid_actions", "steps"))
     if 2 * n_invalid <= n:
         return ""
     counted = f"{n_invalid:,} of {n:,} actions were invalid"
@@ -178,54 +178,55 @@ def invalid_remark(cells: Sequence[Cell], path: Path) -> str:
 def markdown_tables(cells: Sequence[Cell]) -> str:
     """Write a section for every task, then the agents over all tasks, and in pairs."""
     returns = METRICS["discounted_return"]
-    parts = [_task_section(task, own) for task, own in _grouped(cells, "task").items()]
+    parts = [_task_section(task, members) for task, members in _grouped(cells, "task").items()]
     over_all, pairs = aggregates(cells), improvements(cells)
     if over_all:
         scale = f"IQM of scores, random 0, oracle 1 ({over_all[0].n_scored} tasks)"
         rows = [
             (
-                markdown_text(one.agent),
-                shown(one.score, returns),
-                shown(one.success, METRICS["success"]),
+                markdown_text(aggregate.agent),
+                shown(aggregate.score, returns),
+                shown(aggregate.success, METRICS["success"]),
             )
-            for one in over_all
+            for aggregate in over_all
         ]
         table = markdown_table(("agent", scale, "IQM of success"), rows)
         parts.insert(0, f"## All {over_all[0].n_envs} tasks\n\n{table}")
     if pairs:
         rows = [
             (
-                f"{markdown_text(one.first)} better than {markdown_text(one.second)}",
-                str(one.n_envs),
-                shown(one.probability, returns),
+                f"{markdown_text(pair.first)} better than {markdown_text(pair.second)}",
+                str(pair.n_envs),
+                shown(pair.probability, returns),
             )
-            for one in pairs
+            for pair in pairs
         ]
         parts.append(f"## Probability of improvement\n\n{markdown_table(('', 'tasks', 'probability'), rows)}")
     return "\n\n".join(parts)
 
 
-def _task_section(task: str, own: Sequence[Cell]) -> str:
-    discount = next(env["discount"] for env in own[0].header["envs"] if env["id"] == own[0].env)
+def _task_section(task: str, cells: Sequence[Cell]) -> str:
+    discount = next(env["discount"] for env in cells[0].header["envs"] if env["id"] == cells[0].env)
     head = ["agent", "episodes", f"return, discounted {discount:g} per move", "IQM of it"]
     head += [METRICS[name].title for name in MAIN]
     rows = []
-    for cell in own:
+    for cell in cells:
         scores, metric = [cell.scores("discounted_return")], METRICS["discounted_return"]
         both = [shown(estimate(scores, statistic), metric) for statistic in (mean, interquartile_mean)]
-        main = [shown(one, METRICS[name]) for name, one in _estimates(cell, MAIN).items()]
+        main = [shown(value, METRICS[name]) for name, value in _estimates(cell, MAIN).items()]
         rows.append([markdown_text(cell.agent), _counted(cell), *both, *main])
-    if any(episode.get("data") == "synthetic" for cell in own for episode in cell.episodes):
+    if any(episode.get("data") == "synthetic" for cell in cells for episode in cell.episodes):
         remark = "Made-up rows: scores say nothing about the table."
     else:
-        remark = labels_remark(own[0].env, own[0].header["env_settings"])
+        remark = labels_remark(cells[0].env, cells[0].header["env_settings"])
     parts = [f"## {markdown_text(task)}", *([f"**{remark}**"] if remark else []), markdown_table(head, rows)]
     # Details that only some tasks or agents have; costs of zero are left out.
-    found = {cell.agent: _estimates(cell, _DETAILS) for cell in own}
-    names = [name for name in _DETAILS if any((known := one[name]) and known.value for one in found.values())]
+    estimates = {cell.agent: _estimates(cell, _DETAILS) for cell in cells}
+    names = [name for name in _DETAILS if any((value := row[name]) and value.value for row in estimates.values())]
     if names:
         rows = [
-            [markdown_text(agent), *(shown(one[name], METRICS[name]) for name in names)] for agent, one in found.items()
+            [markdown_text(agent), *(shown(row[name], METRICS[name]) for name in names)]
+            for agent, row in estimates.items()
         ]
         parts.append(markdown_table(("agent", *(METRICS[name].title for name in names)), rows))
     return "\n\n".join(parts)
@@ -261,12 +262,12 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
     written = [write_picture(folder / "scores.png", plot_scores(cells))]
     pairs = improvements(cells)
     if pairs:
-        probabilities = {f"{one.first} > {one.second}": one.probability for one in pairs}
+        probabilities = {f"{pair.first} > {pair.second}": pair.probability for pair in pairs}
         written.append(write_picture(folder / "improvement.png", plot_improvements(probabilities)))
-    found = _rollout_of(files, rollout)
-    if found is not None:
-        written.append(write_picture(folder / "credit.png", credit_picture(found)))
-    text = _markdown(cells, found, [path.name for path in written])
+    rollout_shown = _rollout_of(files, rollout)
+    if rollout_shown is not None:
+        written.append(write_picture(folder / "credit.png", credit_picture(rollout_shown)))
+    text = _markdown(cells, rollout_shown, [path.name for path in written])
     earlier = folder / "report.md"
     shown_before = earlier.read_text(encoding="utf-8", errors="replace") if earlier.is_file() else ""
     for name in _PICTURES:  # of an earlier report, about other results
@@ -277,9 +278,9 @@ def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None
 
 def _rollout_of(files: Sequence[Path], wanted: str | None) -> Rollout | None:
     for path in files:
-        found = read_rollout(path, wanted) if steps_file(path).exists() else None
-        if found is not None:
-            return found
+        rollout = read_rollout(path, wanted) if steps_file(path).exists() else None
+        if rollout is not None:
+            return rollout
     if wanted is not None:
         raise ResultFileError(
             f"Expected an episode with token credit as ENV/SEED/EPISODE; {wanted} is in none of the files of steps. "

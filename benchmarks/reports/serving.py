@@ -61,11 +61,11 @@ class LiveReport:
     def _look(self) -> str:
         now = time.monotonic()
         if now - self._looked >= self._every:
-            found = hashlib.sha256()
+            digest = hashlib.sha256()
             for path in watched_files(self._folder):
                 state = path.stat()
-                found.update(f"{path}\0{state.st_size}\0{state.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
-            self._version, self._looked = found.hexdigest(), now
+                digest.update(f"{path}\0{state.st_size}\0{state.st_mtime_ns}\0".encode("utf-8", "surrogateescape"))
+            self._version, self._looked = digest.hexdigest(), now
         return self._version
 
 

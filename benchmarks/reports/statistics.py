@@ -26,9 +26,9 @@ from lang_envs.report.statistics import (
 
 SETTLED = 0.05
 """Significance level: a difference that equal agents show more rarely is more than chance."""
-_MOST_DIVISIONS = 200_000
+_MAX_DIVISIONS = 200_000
 """Maximum number of divisions of scores into two groups; if there are more, as many are drawn."""
-_AT_A_TIME = 10_000
+_CHUNK_SIZE = 10_000
 """Number of divisions that are drawn, or evaluated, together."""
 
 
@@ -74,14 +74,14 @@ def rank_test(first: Floats, second: Floats) -> float:
     wins = _wins(both, both)
     n, n_first = len(both), len(first)
     member, is_drawn = _divisions(n, n_first)
-    apart = np.concatenate(
+    differences = np.concatenate(
         [
             np.abs(((some @ wins) * (1 - some)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
-            for some in (member[at : at + _AT_A_TIME].astype(float) for at in range(0, len(member), _AT_A_TIME))
+            for some in (member[at : at + _CHUNK_SIZE].astype(float) for at in range(0, len(member), _CHUNK_SIZE))
         ]
     )
-    here = abs(float(_wins(first, second).mean()) - 0.5)
-    n_apart = int((apart >= here - 1e-9).sum())
+    observed = abs(float(_wins(first, second).mean()) - 0.5)
+    n_apart = int((differences >= observed - 1e-9).sum())
     return (n_apart + is_drawn) / (len(member) + is_drawn)  # of drawn divisions the observed one is another
 
 
@@ -93,16 +93,16 @@ def least_p(n_first: int, n_second: int) -> float:
 @lru_cache(maxsize=4)
 def _divisions(n: int, n_first: int) -> tuple[NDArray[np.bool_], bool]:
     """Return ways to divide n scores, which are in the first group, `[ways, n]`; and whether these are drawn."""
-    if math.comb(n, n_first) <= _MOST_DIVISIONS:
+    if math.comb(n, n_first) <= _MAX_DIVISIONS:
         chosen = np.array(list(itertools.combinations(range(n), n_first)))
         member = np.zeros((len(chosen), n), dtype=bool)
         np.put_along_axis(member, chosen, True, axis=1)
         return member, False
-    rng, places = np.random.default_rng(SEED), np.tile(np.arange(n), (_AT_A_TIME, 1))
-    member = np.zeros((_MOST_DIVISIONS, n), dtype=bool)
-    for start in range(0, _MOST_DIVISIONS, _AT_A_TIME):
+    rng, places = np.random.default_rng(SEED), np.tile(np.arange(n), (_CHUNK_SIZE, 1))
+    member = np.zeros((_MAX_DIVISIONS, n), dtype=bool)
+    for start in range(0, _MAX_DIVISIONS, _CHUNK_SIZE):
         chosen = rng.permuted(places, axis=1)[:, :n_first]
-        np.put_along_axis(member[start : start + _AT_A_TIME], chosen, True, axis=1)
+        np.put_along_axis(member[start : start + _CHUNK_SIZE], chosen, True, axis=1)
     return member, True
 
 
@@ -127,9 +127,9 @@ def holm(p_values: Sequence[float], planned: int | None = None) -> list[float]:
     """
     n = max(planned or 0, len(p_values))
     corrected, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (n - rank) * p_values[place]))
-        corrected[place] = largest
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (n - rank) * p_values[index]))
+        corrected[index] = largest
     return corrected
 
 

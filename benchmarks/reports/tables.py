@@ -28,13 +28,13 @@ def show_table(
 
 def show_records(title: str, records: Mapping[str, Mapping[str, Any]], columns: Sequence[str], width: int = 0) -> None:
     """Print some fields of records, a row for each name."""
-    rows = ((name, *(one.get(column) for column in columns)) for name, one in records.items())
+    rows = ((name, *(record.get(column) for column in columns)) for name, record in records.items())
     show_table((title, *(column.replace("_", " ") for column in columns)), rows, width=width)
 
 
 def _cell(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_cell(one)}" for name, one in value.items())
+        return ", ".join(f"{name}: {_cell(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
         return " to ".join(map(_cell, value))
     if value is None:

@@ -50,13 +50,13 @@ def credit_of_episode(
         gamma: Discount between actions.
         gae_lambda: GAE lambda between actions; inside actions it is 1.
     """
-    found: dict[str, list[list[float]]] = {}
+    advantages_of: dict[str, list[list[float]]] = {}
     for name, rule in CREDITS.items():
-        judged = [one[:1] if rule.whole_actions else one for one in values]
-        lengths = np.array([[len(one)] for one in judged])  # [steps, 1]: one environment
+        judged = [of_step[:1] if rule.whole_actions else of_step for of_step in values]
+        lengths = np.array([[len(of_step)] for of_step in judged])  # [steps, 1]: one environment
         padded = np.zeros((len(judged), 1, int(lengths.max())))
-        for row, one in zip(padded, judged, strict=True):
-            row[0, : len(one)] = one
+        for row, row_values in zip(padded, judged, strict=True):
+            row[0, : len(row_values)] = row_values
         ends = np.arange(len(judged))[:, None] == len(judged) - 1
         final = np.full(1, final_value)
         advantages = token_gae(
@@ -70,8 +70,8 @@ def credit_of_episode(
             gamma_token=gamma if rule.gamma_token is None else rule.gamma_token,
             gae_lambda_token=1.0,
         )[:, 0].tolist()
-        found[name] = [
-            row[:1] * len(one) if rule.whole_actions else row[: len(one)]
-            for row, one in zip(advantages, values, strict=True)
+        advantages_of[name] = [
+            row[:1] * len(of_step) if rule.whole_actions else row[: len(of_step)]
+            for row, of_step in zip(advantages, values, strict=True)
         ]
-    return found
+    return advantages_of

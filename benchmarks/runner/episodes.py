@@ -155,7 +155,7 @@ def play_episode(
         success=bool(info["success"]),
         n_actions=len(infos),
         n_moves=moves,
-        n_invalid=sum(bool(one["invalid_action"]) for one in infos),
+        n_invalid=sum(bool(step_info["invalid_action"]) for step_info in infos),
         terminated=terminated,
         truncated=truncated,
         usage=usage,
@@ -186,7 +186,7 @@ def check_decision(answer: object) -> Decision:
         )
     if not isinstance(answer.note, str):
         raise AgentFailedError(f"Expected a note that is a str; got {type(answer.note).__name__}. Fix: str(note).")
-    if not all(isinstance(one, str) for one in (answer.credit or TokenCredit((), (), ())).tokens):
+    if not all(isinstance(token, str) for token in (answer.credit or TokenCredit((), (), ())).tokens):
         raise AgentFailedError("Expected the texts of tokens; got others. Fix: tokenizer.convert_ids_to_tokens(ids).")
     credit, usage = answer.credit or TokenCredit((), (), ()), answer.usage
     if not all(len(part) in (0, len(credit.tokens)) for part in credit):
@@ -194,10 +194,10 @@ def check_decision(answer: object) -> Decision:
         raise AgentFailedError(
             f"Expected as many log_probs and values as tokens, or none; got {lengths}. Fix: one for each token."
         )
-    if not all(math.isfinite(one) for one in (*credit.log_probs, *credit.values)):
+    if not all(math.isfinite(number) for number in (*credit.log_probs, *credit.values)):
         raise AgentFailedError("Expected finite log_probs and values of tokens; got others. Fix: leave them empty.")
     if not isinstance(usage, Usage) or not all(
-        isinstance(one, SupportsFloat) and 0 <= float(one) < math.inf for one in usage
+        isinstance(number, SupportsFloat) and 0 <= float(number) < math.inf for number in usage
     ):
         raise AgentFailedError(
             f"Expected a Usage of numbers, finite and not below 0; got {usage!r:.200}. "

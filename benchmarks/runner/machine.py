@@ -30,13 +30,13 @@ def describe_machine() -> dict[str, object]:
         "command": f"python -m {shlex.join([module, *map(without_secrets, sys.argv[1:])])}",
         "commit": _commit(),
         "cpu": next(
-            (one.split(":", 1)[1].strip() for one in lines if one.startswith("model name")), platform.processor()
+            (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
         ),
     }
     if torch is not None:
         described |= {"cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads()}
-    found = {name: list(metadata.distributions(name=name)) for name in _PACKAGES}
-    versions = {name: some[0].version for name, some in found.items() if some}
+    distributions = {name: list(metadata.distributions(name=name)) for name in _PACKAGES}
+    versions = {name: some[0].version for name, some in distributions.items() if some}
     return {**described, "cores": os.cpu_count(), "python": platform.python_version(), "versions": versions}
 
 

@@ -13,16 +13,16 @@ Count = Annotated[int, typer.Option(min=1)]
 """Type of an option for a size or a number of repeats."""
 
 
-def one_of(known: Collection[str], help: str = "", *names: str) -> Any:
+def one_of(choices: Collection[str], help: str = "", *names: str) -> Any:
     """Return an option whose values are some known names; others are refused."""
 
     def check(value: str | list[str] | None) -> str | list[str] | None:
-        for one in [value] if isinstance(value, str) else value or ():
-            if one not in known:
-                raise typer.BadParameter(f"Expected one of {', '.join(known)}; got {one!r}.")
+        for choice in [value] if isinstance(value, str) else value or ():
+            if choice not in choices:
+                raise typer.BadParameter(f"Expected one of {', '.join(choices)}; got {choice!r}.")
         return value
 
-    listed = f"Among {', '.join(known)}. " if len(known) < 10 else ""
+    listed = f"Among {', '.join(choices)}. " if len(choices) < 10 else ""
     return typer.Option(*names, metavar="NAME", callback=check, help=listed + help)
 
 
@@ -33,7 +33,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         BenchmarkError: If the seeds are not integers.
     """
     try:
-        return tuple(int(one) for one in text.split(",") if one)
+        return tuple(int(seed) for seed in text.split(",") if seed)
     except ValueError as error:
         message = f"Expected seeds as whole numbers with commas; got {text!r}. Fix: --seeds 0,1,2."
         raise BenchmarkError(message) from error

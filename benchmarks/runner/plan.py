@@ -139,7 +139,9 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
         "arguments": without_secrets(plan.agent_settings),
     }
     if plan.is_per_seed:
-        agent["settings_by_seed"] = {str(seed): without_secrets(one.settings) for seed, one in identities.items()}
+        agent["settings_by_seed"] = {
+            str(seed): without_secrets(identity.settings) for seed, identity in identities.items()
+        }
     else:
         agent["settings"] = without_secrets(first.settings)
     if first.incidental:
@@ -178,9 +180,9 @@ def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: ob
         key for key in differ if key.replace(arguments, settings, 1) not in differ or not key.startswith(arguments)
     ]
     if shown:
-        found = [_difference(key, have.get(key, "nothing"), want.get(key, "nothing")) for key in shown]
+        differences = [_difference(key, have.get(key, "nothing"), want.get(key, "nothing")) for key in shown]
         raise ResultFileError(
-            f"{path} holds another measurement. {'; '.join(found)}. "
+            f"{path} holds another measurement. {'; '.join(differences)}. "
             "Fix: go on with what it was begun with, take another file with --out, or remove this one."
         )
 
@@ -201,7 +203,7 @@ def without_incidental(header: Mapping[str, Any]) -> dict[str, Any]:
 
     agent |= {part: essential(agent[part]) for part in ("settings", "arguments") if part in agent}
     if "settings_by_seed" in agent:
-        agent["settings_by_seed"] = {seed: essential(one) for seed, one in agent["settings_by_seed"].items()}
+        agent["settings_by_seed"] = {seed: essential(settings) for seed, settings in agent["settings_by_seed"].items()}
     return {**header, "agent": agent}
 
 

@@ -91,12 +91,12 @@ class Player:
             ) from None
         return Identity(agent.name, agent.settings, agent.incidental)
 
-    def play(self, job: Job, others: Sequence[Player] = ()) -> Played:
+    def play(self, job: Job, players: Sequence[Player] = ()) -> Played:
         """Play an episode.
 
         Args:
             job: The episode.
-            others: Players of other threads.
+            players: Players of other threads.
 
         Raises:
             BenchmarkError: If one of the others has the same agent: episodes would read each other's memory.
@@ -105,8 +105,10 @@ class Player:
         started = time.perf_counter()
         try:
             agent, env, discount = self._agent_of(job.seed), self._env_of(job.env), discount_of(job.env)
-            taken = [memory_of(one._agent[1]) for one in others if one is not self and one._agent is not None]
-            if all(one is not memory_of(agent) for one in taken):
+            taken = [
+                memory_of(player._agent[1]) for player in players if player is not self and player._agent is not None
+            ]
+            if all(memory is not memory_of(agent) for memory in taken):
                 steps: list[Step] = []
                 result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
                 record, lines = episode_record(job, self.agent_name, discount, result), step_records(job, steps)
@@ -193,7 +195,7 @@ def play_all(
         for job in jobs:
             with _interrupts_held():
                 waiting.append(executor.submit(_play_here, job))
-            if any(one.done() and one.exception() for one in waiting):
+            if any(future.done() and future.exception() for future in waiting):
                 break  # begin no others: the run ends with it
             if len(waiting) >= _AHEAD * n_workers:
                 yield waiting.popleft().result()
@@ -212,8 +214,8 @@ def play_all(
         raise
     finally:
         executor.shutdown(wait=waits, cancel_futures=True)
-        for one in made if waits else ():
-            one.close()
+        for created in made if waits else ():
+            created.close()
 
 
 def _executor(

@@ -71,7 +71,7 @@ def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
         )
         if (credit := step.decision.credit) is not None:
             record |= {"tokens": list(credit.tokens)}
-            record |= {name: [float(one) for one in getattr(credit, name)] for name in ("log_probs", "values")}
+            record |= {name: [float(value) for value in getattr(credit, name)] for name in ("log_probs", "values")}
             record["advantages"] = {name: rows[number] for name, rows in credits.items()}
         if step is steps[-1]:
             record["final_observation"] = step.next_observation

@@ -22,8 +22,8 @@ Episode = Mapping[str, Any]
 
 
 METRICS = {
-    one.name: one
-    for one in (
+    metric.name: metric
+    for metric in (
         Metric("discounted_return", "discounted return"),
         Metric("return", "return"),
         Metric("success", "success", 1, is_rate=True),
@@ -75,7 +75,7 @@ class Cell(NamedTuple):
     def of_whole_seeds(self) -> Cell:
         """Return the cell without seeds that lack episodes: their means are less certain than those of the others."""
         counts = Counter(episode["seed"] for episode in self.episodes)
-        whole = [one for one in self.episodes if counts[one["seed"]] == self.header["episodes"]]
+        whole = [episode for episode in self.episodes if counts[episode["seed"]] == self.header["episodes"]]
         return self._replace(episodes=whole)
 
     def scores(self, metric: str) -> NDArray[np.float64]:
@@ -108,13 +108,13 @@ def with_file(cells: Sequence[Cell], path: Path) -> list[Cell]:
     """Return some cells with those of another file; the errors are those of `load`."""
     joined = list(cells)
     for cell in _cells_of(path):
-        namesakes = [one.header["agent"] for one in cells if one.agent == cell.agent]
-        if not all(is_same_agent(cell.header["agent"], one) for one in namesakes):
+        namesakes = [other.header["agent"] for other in cells if other.agent == cell.agent]
+        if not all(is_same_agent(cell.header["agent"], agent) for agent in namesakes):
             raise ResultFileError(
                 f"Expected one agent of each name; {cell.agent} of {path} has other settings than in another file. "
                 "Fix: leave one of the files out, or run the other with --label."
             )
-        places = [place for place, one in enumerate(cells) if (one.agent, one.task) == (cell.agent, cell.task)]
+        places = [index for index, other in enumerate(cells) if (other.agent, other.task) == (cell.agent, cell.task)]
         if not places:
             joined.append(cell)
             continue
@@ -137,9 +137,11 @@ _OF_TASK = ("episodes", "python", "versions", "env_settings")
 
 def is_same_agent(agent: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether agents of two headers are the same; where every seed has its own, on the seeds that both have."""
-    first, second = (dict(without_incidental({"agent": one})["agent"]) for one in (agent, other))
-    by_seed, others = (one.pop("settings_by_seed", {}) for one in (first, second))
-    return first == second and all(by_seed[seed] == others[seed] for seed in by_seed.keys() & others.keys())
+    first, second = (dict(without_incidental({"agent": agent_facts})["agent"]) for agent_facts in (agent, other))
+    by_seed, second_by_seed = (facts.pop("settings_by_seed", {}) for facts in (first, second))
+    return first == second and all(
+        by_seed[seed] == second_by_seed[seed] for seed in by_seed.keys() & second_by_seed.keys()
+    )
 
 
 def _env_of(cell: Cell) -> Mapping[str, Any]:
@@ -147,14 +149,14 @@ def _env_of(cell: Cell) -> Mapping[str, Any]:
 
 
 def _joined(first: Cell, second: Cell) -> Cell:
-    one, other = first.header, second.header
-    header = {**one, "seeds": [*one["seeds"], *other["seeds"]]}
+    left, right = first.header, second.header
+    header = {**left, "seeds": [*left["seeds"], *right["seeds"]]}
     for name, between in (("command", " && "), ("cpu", " and ")):
-        if name in one and name in other:
-            header[name] = between.join(dict.fromkeys((*one[name].split(between), other[name])))
-    if "settings_by_seed" in one["agent"]:
-        by_seed = {**one["agent"]["settings_by_seed"], **other["agent"]["settings_by_seed"]}
-        header["agent"] = {**one["agent"], "settings_by_seed": by_seed}
+        if name in left and name in right:
+            header[name] = between.join(dict.fromkeys((*left[name].split(between), right[name])))
+    if "settings_by_seed" in left["agent"]:
+        by_seed = {**left["agent"]["settings_by_seed"], **right["agent"]["settings_by_seed"]}
+        header["agent"] = {**left["agent"], "settings_by_seed": by_seed}
     return first._replace(
         header=header, episodes=[*first.episodes, *second.episodes], expected=first.expected + second.expected
     )
@@ -171,7 +173,7 @@ def _cells_of(path: Path) -> list[Cell]:
     by_env: dict[str, list[Episode]] = {env["id"]: [] for env in header["envs"]}
     for episode in episodes:
         by_env[episode["env"]].append(episode)
-    return [Cell(name, env_id, header, own, expected) for env_id, own in by_env.items() if own]
+    return [Cell(name, env_id, header, chosen, expected) for env_id, chosen in by_env.items() if chosen]
 
 
 # ---------------------------------------------------------------------- one scale for all tasks
@@ -194,7 +196,7 @@ def references_of(env_id: str) -> References | None:
 
 @cache
 def _references() -> dict[str, References]:
-    found = {}
+    references = {}
     for name in ("env_scores", "datasci_scores", "datasci_generated"):
         scores = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["scores"]
         for env_id, both in scores.items():
@@ -202,8 +204,8 @@ def _references() -> dict[str, References]:
                 ends = [both[agent]["returns"][f"{discount_of(env_id):g}"] for agent in ("random", "oracle")]
             else:
                 ends = [both[agent]["mean_return"] for agent in ("random_coder", "oracle")]
-            found[env_id] = References(*ends)
-    return found
+            references[env_id] = References(*ends)
+    return references
 
 
 def normalised(cell: Cell) -> NDArray[np.float64] | None:

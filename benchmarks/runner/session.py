@@ -52,7 +52,7 @@ def measure(
     n_workers: int = 1,
     workers: Workers = Workers.PROCESSES,
     ray: str | None = None,
-    watch: Watch = lambda found, of: None,
+    watch: Watch = lambda done, of: None,
 ) -> Done:
     """Play the missing episodes of a file, and write them there in the order of the plan.
 
@@ -118,24 +118,25 @@ def _take_up(file: LineFile, header: Mapping[str, Any], jobs: Sequence[Job]) -> 
         ResultFileError: If the episodes are not the first of these jobs, or belong to another measurement.
     """
     end, lines = _head(file, header)
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     ends = [end]
     for line in lines:
-        if len(found) == len(jobs) or key_of(line.record) != jobs[len(found)]:
+        if len(records) == len(jobs) or key_of(line.record) != jobs[len(records)]:
             raise ResultFileError(
-                f"Expected {jobs[len(found)] if len(found) < len(jobs) else 'no more lines'} in line {len(found) + 2} "
-                f"of {file.path}; got {str(line.record)[:80]}. Fix: restore the file, or begin another with --out."
+                f"Expected {jobs[len(records)] if len(records) < len(jobs) else 'no more lines'} in line "
+                f"{len(records) + 2} of {file.path}; got {str(line.record)[:80]}. "
+                "Fix: restore the file, or begin another with --out."
             )
         try:
             checker_of("episode")(line.record)
         except WrongValueError as error:
             raise ResultFileError(
-                f"Expected {error.expected} in {error.path} of line {len(found) + 2} of {file.path}; got {error.got}. "
-                "Fix: restore the file, or begin another with --out."
+                f"Expected {error.expected} in {error.path} of line {len(records) + 2} of {file.path}; got "
+                f"{error.got}. Fix: restore the file, or begin another with --out."
             ) from error
-        found.append(line.record)
+        records.append(line.record)
         ends.append(line.end)
-    return found, ends
+    return records, ends
 
 
 def _take_up_steps(file: LineFile, header: Mapping[str, Any], episodes: Sequence[Mapping[str, Any]]) -> int:
@@ -188,8 +189,8 @@ def _steps_header(header: Mapping[str, Any]) -> dict[str, Any]:
     return {**header, "content": "steps", "credit": {"gamma": GAMMA, "gae_lambda": GAE_LAMBDA, "rules": rules}}
 
 
-def _begin_times(file: LineFile, found: int) -> None:
+def _begin_times(file: LineFile, done: int) -> None:
     """Drop a half-written line of a killed process, and note that a session begins."""
     file.cut(max((line.end for line in file.lines()), default=0))
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    file.append([{"session": now, "from_episode": found, **describe_machine()}])
+    file.append([{"session": now, "from_episode": done, **describe_machine()}])

@@ -41,7 +41,7 @@ def study_names() -> dict[str, str]:
     """Return the studies by name, with the question of each."""
     from benchmarks.studies.registry import ALL
 
-    return {one.name: one.about for one in ALL}
+    return {study.name: study.about for study in ALL}
 
 
 def run_study(
@@ -70,7 +70,7 @@ def run_study(
     study = _find_study(name, quick=quick)
     given = None if seeds is None else parse_seeds(seeds)
     out = QUICK if quick and out == STUDIES else out
-    chosen = [one for one in tasks.split(",") if one]
+    chosen = [task for task in tasks.split(",") if task]
     numbers = study.seeds if given is None else given
     options = Options(numbers, chosen, tuning_only=action is Action.TUNE, quick=quick)
     pieces = Pieces(out / "pieces")
@@ -121,12 +121,12 @@ def planned(jobs: Sequence[Job], pieces: Pieces) -> list[str]:
     for job in jobs:
         kinds.setdefault(job.kind, []).append(job)
     lines, total, unknown = [], 0.0, 0
-    for kind, own in kinds.items():
-        seconds = [one for job in own if (one := pieces.cost(job)) is not None]
-        left = sum(pieces.find(job) is None for job in own)
+    for kind, jobs_of_kind in kinds.items():
+        seconds = [spent for job in jobs_of_kind if (spent := pieces.cost(job)) is not None]
+        left = sum(pieces.find(job) is None for job in jobs_of_kind)
         mean = sum(seconds) / len(seconds) if seconds else None
         cost = "cost not known yet" if mean is None else f"{mean:.0f} s each, {left * mean / 3600:.1f} core-hours left"
-        lines.append(f"{kind}: {left} of {len(own)} runs left, {cost}")
+        lines.append(f"{kind}: {left} of {len(jobs_of_kind)} runs left, {cost}")
         total += left * (mean or 0.0)
         unknown += left if mean is None else 0
     more = f", and {unknown} runs of unknown cost" if unknown else ""
@@ -157,9 +157,9 @@ def _work(study: AnyStudy, options: Options, pieces: Pieces, workers: int, budge
             if failure is not None:
                 progress.console.print(f"{failure.trace}\n{failure}", markup=False, highlight=False)
                 return
-            known = listed()
-            found = sum(pieces.find(one) is not None for one in known)
-            progress.update(task, completed=found, total=len(known))
+            jobs = listed()
+            n_done = sum(pieces.find(listed_job) is not None for listed_job in jobs)
+            progress.update(task, completed=n_done, total=len(jobs))
             piece = pieces.find(job)
             progress.console.print(f"{job}: {'?' if piece is None else job.outcome(piece)}", highlight=False)
 
@@ -194,6 +194,6 @@ def write_report(
     about = {"study": study.name, "about": study.about, "command": command}
     content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}
     written = [write_json(folder / f"{study.name}.json", content)]
-    written += [write_picture(folder / f"{study.name}{end}.png", one) for end, one in report.pictures.items()]
+    written += [write_picture(folder / f"{study.name}{end}.png", figure) for end, figure in report.pictures.items()]
     html = write_html(report_of_study(study, content), (QUICK if folder == STUDIES else folder) / f"{study.name}.html")
     return [*report.lines, *(f"  {path}" for path in written), *size_lines(html)]

@@ -67,18 +67,21 @@ def _report(options: Options, pieces: Pieces) -> Report:
     pictures, lines = {}, []
     for task in _tasks(options):
         pieces_of = {method: pieces.find(job) for method, job in _jobs_of(task, pieces).items()}
-        found = {method: piece for method, piece in pieces_of.items() if piece is not None}
-        content["runs"] += [job.name for method, job in _jobs_of(task, pieces).items() if method in found]
-        content["missing"] += [f"{task.env_id}: {method}" for method in _METHODS if method not in found]
-        if not found:
+        found_pieces = {method: piece for method, piece in pieces_of.items() if piece is not None}
+        content["runs"] += [job.name for method, job in _jobs_of(task, pieces).items() if method in found_pieces]
+        content["missing"] += [f"{task.env_id}: {method}" for method in _METHODS if method not in found_pieces]
+        if not found_pieces:
             continue
-        one_critic, own_critics = _rollout(task, found[_PLAYER], None), _rollout(task, found[_PLAYER], found)
-        content["tasks"][task.name] = _to_json(task, found, own_critics)
+        one_critic, own_critics = (
+            _rollout(task, found_pieces[_PLAYER], None),
+            _rollout(task, found_pieces[_PLAYER], found_pieces),
+        )
+        content["tasks"][task.name] = _to_json(task, found_pieces, own_critics)
         pictures[f"_{task.name}_one_critic"] = credit_picture(one_critic)
         pictures[f"_{task.name}_own_critics"] = credit_picture(own_critics)
         shares = content["tasks"][task.name]["differs_within_actions"]
         lines.append(f"{task.env_id}: share of the variance of advantages that is inside actions: {shares}")
-    lines += [f"Missing: {one}" for one in content["missing"]]
+    lines += [f"Missing: {name}" for name in content["missing"]]
     return Report(content, pictures, lines)
 
 
@@ -94,8 +97,8 @@ def _rollout(task: Task, player: Piece, critics: Mapping[str, Piece] | None) -> 
                 tokens=step["tokens"],
                 reward=step["reward"],
                 log_probs=step["log_probs"],
-                values={name: one["values"] for name, one in judged.items()},
-                advantages={name: one["advantages"][name] for name, one in judged.items()},
+                values={name: critic["values"] for name, critic in judged.items()},
+                advantages={name: critic["advantages"][name] for name, critic in judged.items()},
             )
         )
     whose = "each column by the critic that its method has trained" if critics else "all columns by one critic, POAD's"
@@ -103,19 +106,19 @@ def _rollout(task: Task, player: Piece, critics: Mapping[str, Piece] | None) -> 
         f"{whose}; gamma {GAMMA:g}, lambda {GAE_LAMBDA:g} between actions; inside: 1 (POAD), gamma (NTPO), "
         "whole actions (TWOSOME)."
     )
-    ends = [one["rollout"][-1] for one in (critics.values() if critics else [player])]
-    if ends[0]["truncated"] and not ends[0]["terminated"] and any(one.get("final_value") is None for one in ends):
+    ends = [piece["rollout"][-1] for piece in (critics.values() if critics else [player])]
+    if ends[0]["truncated"] and not ends[0]["terminated"] and any(end.get("final_value") is None for end in ends):
         remark += CUT_OFF
     title = f"An episode of POAD on {task.env_id} after {player['steps'][-1]:,} steps, seed {_SEED}"
     return Rollout(title, columns, steps, remark[0].upper() + remark[1:])
 
 
-def _to_json(task: Task, found: Mapping[str, Piece], own: Rollout) -> dict[str, Any]:
+def _to_json(task: Task, pieces: Mapping[str, Piece], rollout: Rollout) -> dict[str, Any]:
     return {
         "env": task.env_id,
-        "steps": found[_PLAYER]["steps"][-1],
-        "returns_after_training": {method: piece["returns"][-1] for method, piece in found.items()},
-        "differs_within_actions": {name: _share_within(own, name) for name in own.columns},
+        "steps": pieces[_PLAYER]["steps"][-1],
+        "returns_after_training": {method: piece["returns"][-1] for method, piece in pieces.items()},
+        "differs_within_actions": {name: _share_within(rollout, name) for name in rollout.columns},
         "episode": [
             {
                 "action": "".join(step.tokens),
@@ -123,7 +126,7 @@ def _to_json(task: Task, found: Mapping[str, Piece], own: Rollout) -> dict[str, 
                 "reward": step.reward,
                 "advantages": {name: list(row) for name, row in step.advantages.items()},
             }
-            for step in own.steps
+            for step in rollout.steps
         ],
     }
 
@@ -134,7 +137,7 @@ def _share_within(rollout: Rollout, column: str) -> float:
     It is 0 where all tokens of an action are credited alike.
     """
     actions = [np.array(step.advantages[column], dtype=np.float64) for step in rollout.steps]
-    within = sum(float(((one - one.mean()) ** 2).sum()) for one in actions)
+    within = sum(float(((advantages - advantages.mean()) ** 2).sum()) for advantages in actions)
     everything = np.concatenate(actions)
     total = float(((everything - everything.mean()) ** 2).sum())
     return round(within / total, 4) if total else 0.0
@@ -142,9 +145,9 @@ def _share_within(rollout: Rollout, column: str) -> float:
 
 def _tables(content: Mapping[str, Any]) -> Iterator[Table]:
     rows = [
-        (one["env"], name, f"{one['returns_after_training'][name]:.3f}", f"{share:.3f}")
-        for one in content["tasks"].values()
-        for name, share in one["differs_within_actions"].items()
+        (row["env"], name, f"{row['returns_after_training'][name]:.3f}", f"{share:.3f}")
+        for row in content["tasks"].values()
+        for name, share in row["differs_within_actions"].items()
     ]
     head = ("task", "critic and rule of", "its return", "share of the variance of advantages inside actions")
     yield Table("Credit inside actions", head, rows)

@@ -102,11 +102,11 @@ def policy_table(policy: LLMPolicy, problem: Problem) -> Floats:
         chances = np.array([by_text[action] for action in actions])
         reached = np.zeros(len(parents))
         reached[0] = chances.sum()
-        for place in range(nodes.shape[1]):
-            inside = nodes[:, place] >= 0
-            np.add.at(reached, nodes[inside, place], chances[inside])
-        known = reached[parents] > 0
-        table[state, known] = (reached / np.where(known, reached[parents], 1.0))[known]
+        for position in range(nodes.shape[1]):
+            inside = nodes[:, position] >= 0
+            np.add.at(reached, nodes[inside, position], chances[inside])
+        is_reached = reached[parents] > 0
+        table[state, is_reached] = (reached / np.where(is_reached, reached[parents], 1.0))[is_reached]
         table[state, 0] = 1.0
     return table
 
@@ -118,9 +118,9 @@ def critic_table(policy: LLMPolicy, problem: Problem) -> Floats:
     table = np.zeros((1, len(timed.mdp.rewards), len(parents)))
     for state, (text, actions) in enumerate(problem.texts):
         prompt = policy.distribution.prompt(Question(text, actions))
-        found = policy.token_values([TokenPath(prompt, policy.lm.action_ids(action), ()) for action in actions])
-        values = found.values.cpu().numpy()
-        for action, start in enumerate(found.starts):
+        token_values = policy.token_values([TokenPath(prompt, policy.lm.action_ids(action), ()) for action in actions])
+        values = token_values.values.cpu().numpy()
+        for action, start in enumerate(token_values.starts):
             path = nodes[action, : lengths[action]]
             table[0, state, parents[path]] = values[start : start + len(path)]
     return table
@@ -199,9 +199,9 @@ class NoiseWatch(BaseCallback):
             for kind, table in tables.items():
                 values = path_values(timed, table, decisions)
                 moments = exact_moments(timed, policy, each, decisions, reachable, row, values, counts)
-                found = compared(moments, truth, float(reachable.sum()))
+                result = compared(moments, truth, float(reachable.sum()))
                 for measure in ("nsr", "cosine"):
-                    number = found[measure]
+                    number = result[measure]
                     series = getattr(self, measure).setdefault(f"{row.name} | {kind}", [])
                     series.append(None if number is None else float(f"{number:.6g}"))
 
@@ -220,7 +220,7 @@ def run_critic_noise(job: CriticNoiseJob) -> dict[str, Any]:
         "success": watch.success,
         "nsr": watch.nsr,
         "cosine": watch.cosine,
-        "returns": [round(one.mean_return, 5) for one in training.summaries],
+        "returns": [round(summary.mean_return, 5) for summary in training.summaries],
         "cpu_seconds": round(training.cpu_seconds, 1),
     }
 
@@ -244,24 +244,24 @@ def _jobs(options: Options, pieces: Pieces) -> Iterator[CriticNoiseJob]:
 def _over_seeds(columns: Sequence[Sequence[float]]) -> dict[str, list[float]]:
     """Return median, least and most over the seeds, of numbers `[seeds, comparisons]`."""
     numbers = np.array(columns, dtype=np.float64)
-    found = {"median": np.median(numbers, axis=0), "least": numbers.min(axis=0), "most": numbers.max(axis=0)}
-    return {name: [float(f"{one:.4g}") for one in row] for name, row in found.items()}
+    series = {"median": np.median(numbers, axis=0), "least": numbers.min(axis=0), "most": numbers.max(axis=0)}
+    return {name: [float(f"{number:.4g}") for number in row] for name, row in series.items()}
 
 
 def _summary(runs: Mapping[int, Piece], names: Mapping[int, str]) -> dict[str, Any]:
     """Summarize noise for the report: relative to the reference at the same policy, then over the seeds."""
-    found = list(runs.values())
+    noises = list(runs.values())
     relative = {
-        key: [np.divide(one["nsr"][key], one["nsr"][REFERENCE]).tolist() for one in found] for key in found[0]["nsr"]
+        key: [np.divide(run["nsr"][key], run["nsr"][REFERENCE]).tolist() for run in noises] for key in noises[0]["nsr"]
     }
     return {
         "runs": {str(seed): names[seed] for seed in runs},
         "seeds": list(runs),
-        "steps": found[0]["steps"],
-        "success": _over_seeds([one["success"] for one in found]),
+        "steps": noises[0]["steps"],
+        "success": _over_seeds([run["success"] for run in noises]),
         "noise": {key: _over_seeds(columns) for key, columns in relative.items()},
-        "cosine": {key: _over_seeds([one["cosine"][key] for one in found]) for key in found[0]["cosine"]},
-        "reference": _over_seeds([one["nsr"][REFERENCE] for one in found]),
+        "cosine": {key: _over_seeds([run["cosine"][key] for run in noises]) for key in noises[0]["cosine"]},
+        "reference": _over_seeds([run["nsr"][REFERENCE] for run in noises]),
     }
 
 
@@ -274,30 +274,30 @@ def _report(options: Options, pieces: Pieces) -> Report:
         runs = {seed: piece for seed, job in jobs.items() if (piece := pieces.find(job)) is not None}
         content["missing"] += [f"{name}: seed {seed}" for seed in jobs if seed not in runs]
         if runs:
-            one = _summary(runs, {seed: jobs[seed].name for seed in runs})
-            content["trainings"][name] = {"learning_rate": rate, **one}
-            ends = ", ".join(f"{key} {series['median'][-1]}" for key, series in one["noise"].items())
+            summary = _summary(runs, {seed: jobs[seed].name for seed in runs})
+            content["trainings"][name] = {"learning_rate": rate, **summary}
+            ends = ", ".join(f"{key} {series['median'][-1]}" for key, series in summary["noise"].items())
             lines.append(f"Training of {name}, noise relative to {REFERENCE} at the end: {ends}")
     pictures = {"": noise_figure(content["trainings"])} if content["trainings"] else {}
-    return Report(content, pictures, lines + [f"Missing: {one}" for one in content["missing"]])
+    return Report(content, pictures, lines + [f"Missing: {missing}" for missing in content["missing"]])
 
 
-def noise_table(name: str, one: Mapping[str, Any]) -> Table:
+def noise_table(name: str, training: Mapping[str, Any]) -> Table:
     """Return the table of a training, a column for each comparison; medians over seeds.
 
     Rows are the success rate, relative noise, and cosines below 1.
     """
-    series = {key.replace(" | exact", ", exact values"): found for key, found in one["noise"].items()}
+    series = {key.replace(" | exact", ", exact values"): noise for key, noise in training["noise"].items()}
     series |= {
-        f"cosine, {key}": found
-        for key, found in one["cosine"].items()
-        if key.endswith("| critic") and min(found["median"]) < 1
+        f"cosine, {key}": cosine
+        for key, cosine in training["cosine"].items()
+        if key.endswith("| critic") and min(cosine["median"]) < 1
     }
     shown = {
-        key.replace(" | ", ", "): found["median"] for key, found in series.items() if set(found["median"]) != {1.0}
+        key.replace(" | ", ", "): noise["median"] for key, noise in series.items() if set(noise["median"]) != {1.0}
     }
-    rows = {"success rate": one["success"]["median"], **shown}
-    head = ("after steps", *(f"{step:,}" for step in one["steps"]))
+    rows = {"success rate": training["success"]["median"], **shown}
+    head = ("after steps", *(f"{step:,}" for step in training["steps"]))
     cells = [(key, *(f"{number:.2g}" for number in numbers)) for key, numbers in rows.items()]
     return Table(f"Training of {name}", head, cells)
 
@@ -312,16 +312,18 @@ def noise_figure(trainings: Mapping[str, Mapping[str, Any]]) -> Figure:
     names, drawn = list(ESTIMATORS), {}
     for axes in grid.flat[len(trainings) :]:
         axes.set_axis_off()
-    for axes, (title, one) in zip(grid.flat, trainings.items(), strict=False):
-        for key, series in one["noise"].items():
+    for axes, (title, training) in zip(grid.flat, trainings.items(), strict=False):
+        for key, series in training["noise"].items():
             estimator, _, kind = key.partition(" | ")
             if kind not in ("exact", "critic"):
                 continue
             color, line = PALETTE[names.index(estimator)], "--" if kind == "exact" else "-"
             label = f"{estimator}, {'exact values' if kind == 'exact' else 'critic'}"
-            (drawn[label],) = axes.plot(one["steps"], series["median"], line, color=color)
+            (drawn[label],) = axes.plot(training["steps"], series["median"], line, color=color)
             if kind == "critic":
-                axes.fill_between(one["steps"], series["least"], series["most"], color=color, alpha=0.15, linewidth=0)
+                axes.fill_between(
+                    training["steps"], series["least"], series["most"], color=color, alpha=0.15, linewidth=0
+                )
         axes.set(title=f"training of {title}", xlabel="environment steps (actions)", yscale="log")
     for axes in grid[:, 0]:
         axes.set_ylabel("noise to signal, relative to\naction level, exact values")
@@ -334,6 +336,6 @@ CRITIC_NOISE = Study(
     "noise of action level, BAD and NTPO with the critics of real trainings on MultiKey",
     _jobs,
     _report,
-    lambda content: [noise_table(name, one) for name, one in content["trainings"].items()],
+    lambda content: [noise_table(name, training) for name, training in content["trainings"].items()],
     seeds=SEEDS,
 )

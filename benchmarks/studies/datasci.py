@@ -40,10 +40,10 @@ RATES = (0.75e-3, 1.5e-3, 3e-3, 6e-3)
 BEYOND = ((0.1875e-3, 0.375e-3), (12e-3, 24e-3))
 """Rates that follow where the best of these lies at an edge."""
 TUNING_TABLE = "wine"
-_FEW = 3
+_N_SEEDS_WITHOUT_VERDICT = 3
 """Number of planned seeds of the methods without a verdict."""
 _COMPARED = ("POAD", "NTPO")
-_GROUPS = (_COMPARED, [one for one in (*LEARNERS, *CONTROLS[:1]) if one not in _COMPARED])
+_GROUPS = (_COMPARED, [name for name in (*LEARNERS, *CONTROLS[:1]) if name not in _COMPARED])
 """All methods: those that are compared are tuned and run first."""
 _MINIBATCHES = 8
 _REMARKS = (
@@ -73,9 +73,9 @@ def coding_job(method: str, table: str, attempts: int, seed: int, *, rate: float
         sampled = preset("pocket/datascicoding", "POAD")
         arguments = {name: sampled[name] for name in ("action_sampling", "max_new_tokens")}
     elif method in LEARNERS:
-        algorithm, own = LEARNERS[method]
+        algorithm, more = LEARNERS[method]
         rollout = {"n_steps": N_STEPS, "batch_size": FIRST_ROLLOUT // _MINIBATCHES}  # as large as the preset's
-        arguments = {**preset("pocket/datascicoding", algorithm), **rollout, **own, "learning_rate": rate}
+        arguments = {**preset("pocket/datascicoding", algorithm), **rollout, **more, "learning_rate": rate}
     job = CodingJob(algorithm, table, attempts, seed, arguments)
     return replace(job, fresh_splits=()) if table == GENERATED else job
 
@@ -105,7 +105,7 @@ def chosen_rates(pieces: Pieces) -> dict[str, float]:
 
 
 def _tuning(methods: Sequence[str]) -> Tuning:
-    return TUNING._replace(methods=[one for one in methods if one in LEARNERS])
+    return TUNING._replace(methods=[method for method in methods if method in LEARNERS])
 
 
 def _final_jobs(
@@ -113,7 +113,9 @@ def _final_jobs(
 ) -> Iterator[tuple[str, CodingJob]]:
     """Yield the reported runs of a table with their methods, but for learners without a rate."""
     for seed, method in product(seeds, methods):
-        if (method in rates or method not in LEARNERS) and (method in _COMPARED or seed not in FEWEST_SEEDS[_FEW:]):
+        if (method in rates or method not in LEARNERS) and (
+            method in _COMPARED or seed not in FEWEST_SEEDS[_N_SEEDS_WITHOUT_VERDICT:]
+        ):
             rate = f"lin_{rates[method]:g}" if method in LEARNERS else None
             yield method, coding_job(method, table, ATTEMPTS, seed, rate=rate)
 
@@ -129,7 +131,7 @@ def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
 
 
 def _findings(options: Options, pieces: Pieces, rates: Mapping[str, float]) -> list[TableFindings]:
-    found = []
+    findings = []
     for table in options.chosen_tasks(TABLES):
         methods = [method for group in _GROUPS for method in group]
         runs: dict[str, dict[int, Any]] = {method: {} for method in methods}
@@ -137,19 +139,19 @@ def _findings(options: Options, pieces: Pieces, rates: Mapping[str, float]) -> l
         for method, job in _final_jobs(methods, table, options.checked_seeds(), rates):
             if piece := pieces.find(job):
                 runs[method][job.seed], names[method][job.seed] = piece, job.name
-        found.append(TableFindings(table, "default" if table == GENERATED else preprocessing_of(table), runs, names))
-    return found
+        findings.append(TableFindings(table, "default" if table == GENERATED else preprocessing_of(table), runs, names))
+    return findings
 
 
-def _primary(found: Sequence[TableFindings]) -> list[dict[str, Any]]:
+def _primary(findings: Sequence[TableFindings]) -> list[dict[str, Any]]:
     """Compare POAD with NTPO: reward at the end of training, and length of the programs."""
     rows = []
-    for one in found:
+    for finding in findings:
         for claim, measure, prediction, scores in (
-            ("POAD writes better code than NTPO", "reward at the end", Prediction.NOT_SETTLED, one.final_rewards),
-            ("", "length of programs at the end", Prediction.HIGHER, one.lengths),
+            ("POAD writes better code than NTPO", "reward at the end", Prediction.NOT_SETTLED, finding.final_rewards),
+            ("", "length of programs at the end", Prediction.HIGHER, finding.lengths),
         ):
-            row = Row(claim, one.table, f"POAD against NTPO, {measure}", prediction, "difference of means")
+            row = Row(claim, finding.table, f"POAD against NTPO, {measure}", prediction, "difference of means")
             first, second = map(scores, _COMPARED)
             rows.append(row.tested(first, second) if len(first) and len(second) else row)
     return judged(rows, len(FEWEST_SEEDS))
@@ -164,14 +166,16 @@ def _tuned(rates: Mapping[str, float]) -> str:
 
 def _report(options: Options, pieces: Pieces) -> Report:
     rates = chosen_rates(pieces)
-    found = _findings(options, pieces, rates)
+    findings = _findings(options, pieces, rates)
     missing = [f"tuning of {method}, hence its runs" for method in LEARNERS if method not in rates]
-    for one in found:
-        for method, runs in one.runs.items():
-            wanted = sum(method in _COMPARED or seed not in FEWEST_SEEDS[_FEW:] for seed in options.seeds)
+    for finding in findings:
+        for method, runs in finding.runs.items():
+            wanted = sum(
+                method in _COMPARED or seed not in FEWEST_SEEDS[_N_SEEDS_WITHOUT_VERDICT:] for seed in options.seeds
+            )
             if len(runs) < wanted:
-                missing.append(f"{one.table}, {method}: {wanted - len(runs)} of {wanted} seeds")
-    there = [one for one in found if any(one.runs.values())]
+                missing.append(f"{finding.table}, {method}: {wanted - len(runs)} of {wanted} seeds")
+    there = [finding for finding in findings if any(finding.runs.values())]
     primary = _primary(_findings(options._replace(seeds=FEWEST_SEEDS), pieces, rates))
     content = {
         "model": CODER,
@@ -184,7 +188,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
             "attempts": TUNING_ATTEMPTS,
             "rates": list(RATES),
             "mean_reward": {
-                method: {f"{rate:g}": [round(one, 4) for one in scores] for rate, scores in by_rate.items()}
+                method: {f"{rate:g}": [round(score, 4) for score in scores] for rate, scores in by_rate.items()}
                 for method, by_rate in TUNING.scores(pieces).items()
             },
         },
@@ -195,11 +199,14 @@ def _report(options: Options, pieces: Pieces) -> Report:
         "missing": missing,
         "primary": primary,
         "tables": {
-            one.table: {**one.to_json(), "published": published(one.table) if one.preprocessing == "published" else {}}
-            for one in there
+            finding.table: {
+                **finding.to_json(),
+                "published": published(finding.table) if finding.preprocessing == "published" else {},
+            }
+            for finding in there
         },
     }
-    shown = [*lines([], primary), *(f"Missing: {one}" for one in missing)]
+    shown = [*lines([], primary), *(f"Missing: {name}" for name in missing)]
     if not there:
         return Report(content, {}, shown)
     from benchmarks.studies.engine.pictures import coding_figure

@@ -49,16 +49,16 @@ def demo(
     }
     results = {name: summarize(play(ENV_ID, agent, episodes)) for name, agent in agents.items()}
     rows = []
-    for name, one in results.items():
-        varies = one.return_interval[0] < one.return_interval[1]
+    for name, result in results.items():
+        varies = result.return_interval[0] < result.return_interval[1]
         interval, success = (
-            "[{:.3f}, {:.3f}]".format(*one.return_interval),
-            "[{:.0%}, {:.0%}]".format(*one.success_interval),
+            "[{:.3f}, {:.3f}]".format(*result.return_interval),
+            "[{:.0%}, {:.0%}]".format(*result.success_interval),
         )
         rows.append(
             (
-                name, f"{one.mean_return:.3f}", interval if varies else "-", f"{one.success_rate:.0%}",
-                success if varies else "-", f"{one.mean_actions:.1f}", f"{one.mean_moves:.1f}",
+                name, f"{result.mean_return:.3f}", interval if varies else "-", f"{result.success_rate:.0%}",
+                success if varies else "-", f"{result.mean_actions:.1f}", f"{result.mean_moves:.1f}",
             )
         )  # fmt: skip
     scores = Table(
@@ -69,8 +69,8 @@ def demo(
         "move, so its best plan may take a few moves more than the oracle's.",
     )
     show_table(scores.head, scores.rows, title=scores.title, caption=scores.remark)
-    means = np.array([one.mean_return for one in training.summaries])
-    low, high = np.array([one.return_interval for one in training.summaries]).T
+    means = np.array([summary.mean_return for summary in training.summaries])
+    low, high = np.array([summary.return_interval for summary in training.summaries]).T
     curve = Curve(np.array(training.steps, dtype=float), means, low, high, means[None])
     figure = plot_curves(
         {"POAD": curve},
@@ -81,12 +81,12 @@ def demo(
     written = [write_picture(out / "learning_curve.png", figure), out / "episode.gif", out / "poad.zip"]
 
     def greedy(env: Any, text: str, actions: Sequence[str] | None) -> str:
-        said: str = env.action_space.decode(model.predict(text, deterministic=True, admissible_actions=actions)[0])
-        return said
+        action: str = env.action_space.decode(model.predict(text, deterministic=True, admissible_actions=actions)[0])
+        return action
 
     record_gif(ENV_ID, greedy, out / "episode.gif")
     model.save(out / "poad.zip")
-    written.append(write_json(out / "curve.json", {name: one.tolist() for name, one in curve._asdict().items()}))
+    written.append(write_json(out / "curve.json", {name: values.tolist() for name, values in curve._asdict().items()}))
     written.append(write_report(report_of_demo(out, [scores]), out / "report.html"))
     print(f"Training took {training.train_seconds:.0f} s (without the evaluations along the way).")
     for path in written:

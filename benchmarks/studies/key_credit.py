@@ -57,16 +57,16 @@ def run_key_credit(job: KeyCreditJob) -> dict[str, Any]:
     model, _ = train_job(job)
     env, agent = make_text_env(job.env_id, job.env_kwargs), PolicyAgent.of(model)
     keys = set(key_slots(job.env_kwargs["k"], job.env_kwargs["d"]))
-    found: dict[str, list[float]] = {"key": [], "distractor": []}
+    differences: dict[str, list[float]] = {"key": [], "distractor": []}
     returns = []
     for number in range(job.episodes):
         steps: list[Step] = []
         returns.append(play_episode(env, agent, _SEED + number, 1.0, steps.append).episode_return)
         for record in step_records(plan.Job(job.env_id, job.seed, number), steps):
-            for slot, (own, after) in enumerate(pairwise(record["advantages"]["POAD"])):
-                found["key" if slot in keys else "distractor"].append(abs(own - after))
+            for slot, (before, after) in enumerate(pairwise(record["advantages"]["POAD"])):
+                differences["key" if slot in keys else "distractor"].append(abs(before - after))
     env.close()
-    means = {name: round(float(np.mean(one)), 6) for name, one in found.items()}
+    means = {name: round(float(np.mean(values)), 6) for name, values in differences.items()}
     return {**means, "return": round(float(np.mean(returns)), 5)}
 
 
@@ -88,8 +88,8 @@ def key_credit_rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:
         Prediction.HIGHER,
         "difference of means",
     )
-    found = [piece for job in key_credit_jobs(seeds) if (piece := pieces.find(job)) is not None]
-    if not found:
+    measured = [piece for job in key_credit_jobs(seeds) if (piece := pieces.find(job)) is not None]
+    if not measured:
         return [row]
-    key, distractor = (np.array([one[name] for one in found]) for name in ("key", "distractor"))
+    key, distractor = (np.array([result[name] for result in measured]) for name in ("key", "distractor"))
     return [row.tested_in_pairs(key, distractor)]

@@ -46,19 +46,19 @@ class Difference(NamedTuple):
 
 def identifiers(folder: Path = STUDIES) -> dict[str, list[str]]:
     """Return the names of pieces by id: `STUDY/TASK/METHOD`, `STUDY/beside`, `STUDY/runs`, and `first/...`."""
-    found: dict[str, list[str]] = {}
+    pieces_of: dict[str, list[str]] = {}
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
-        of_tasks = [(one["task"], one["methods"]) for one in content.get("comparisons", ())]
-        of_tasks += [(name, one["methods"]) for name, one in content.get("tables", {}).items()]
+        of_tasks = [(comparison["task"], comparison["methods"]) for comparison in content.get("comparisons", ())]
+        of_tasks += [(name, table["methods"]) for name, table in content.get("tables", {}).items()]
         of_tasks += [("trainings", content["trainings"])] if "trainings" in content else []
         for task, methods in of_tasks:
-            for method, one in methods.items():
-                found[identifier(content["study"], task, method)] = list(one.get("runs", {}).values())
-        found[identifier(content["study"], "beside")] = list(content.get("beside_runs", ()))
-        found[identifier(content["study"], "runs")] = list(content.get("runs", ()))
+            for method, summary in methods.items():
+                pieces_of[identifier(content["study"], task, method)] = list(summary.get("runs", {}).values())
+        pieces_of[identifier(content["study"], "beside")] = list(content.get("beside_runs", ()))
+        pieces_of[identifier(content["study"], "runs")] = list(content.get("runs", ()))
     first = json.loads(_FIRST.read_text(encoding="utf-8")) if folder == STUDIES else {}
-    return {name: names for name, names in {**found, **first}.items() if names}
+    return {name: names for name, names in {**pieces_of, **first}.items() if names}
 
 
 def find_pieces(wanted: str, folder: Path = STUDIES) -> list[str]:
@@ -67,16 +67,16 @@ def find_pieces(wanted: str, folder: Path = STUDIES) -> list[str]:
     Raises:
         StudyError: If there are no such pieces.
     """
-    known, wanted = identifiers(folder), wanted.rstrip("/")
-    names = [name for id_, own in known.items() if f"{id_}/".startswith(f"{wanted}/") for name in own]
+    names_of, wanted = identifiers(folder), wanted.rstrip("/")
+    names = [name for id_, of_id in names_of.items() if f"{id_}/".startswith(f"{wanted}/") for name in of_id]
     if wanted and "/" not in wanted and Pieces(folder / "pieces").read(wanted) is not None:
         names = [wanted]
     study = wanted.partition("/")[0]
     if not names and (folder / f"{study}.json").exists():
-        own = ", ".join(one for one in known if one.startswith(f"{study}/")) or "none yet"
-        raise StudyError(f"Expected a result of {study} that has runs: {own}; got {wanted!r}. Fix: one of these.")
+        results = ", ".join(id_ for id_ in names_of if id_.startswith(f"{study}/")) or "none yet"
+        raise StudyError(f"Expected a result of {study} that has runs: {results}; got {wanted!r}. Fix: one of these.")
     if not names:
-        near = ", ".join(dict.fromkeys(id_.partition("/")[0] for id_ in known))
+        near = ", ".join(dict.fromkeys(id_.partition("/")[0] for id_ in names_of))
         raise StudyError(f"Expected the id of a result; got {wanted!r}. Fix: one that begins with {near}, or a piece.")
     return list(dict.fromkeys(names))
 
@@ -93,7 +93,7 @@ def job_of(settings: Mapping[str, Any]) -> Job:
 
     # A kind with more fields first.
     for kind in (KeyCreditJob, CriticNoiseJob, PresetJob, WarmStartJob, TrainingJob, CodingJob, TaskJob, TruthJob):
-        names = [one.name for one in fields(kind)]
+        names = [field.name for field in fields(kind)]
         if set(names) <= settings.keys():
             hints = get_type_hints(kind)
             job: Job = kind(**{name: _as(hints[name], settings[name]) for name in names})
@@ -126,42 +126,47 @@ def compare(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[Diffe
 
 
 def _difference(name: str, recorded: Any, again: Any) -> Difference:
-    lists = [one if isinstance(one, list) else [one] for one in (recorded, again)]
+    lists = [value if isinstance(value, list) else [value] for value in (recorded, again)]
     pairs = list(zip(*lists, strict=False))
-    if len(lists[0]) != len(lists[1]) or not all(isinstance(one, int | float) for pair in pairs for one in pair):
+    if len(lists[0]) != len(lists[1]) or not all(isinstance(value, int | float) for pair in pairs for value in pair):
         return Difference(name, None, None)
     first = next((number for number, (x, y) in enumerate(pairs) if x != y), None)
     return Difference(name, first, max((abs(x - y) for x, y in pairs), default=None))
 
 
-def same_machine(recorded: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+def same_machine(recorded: Mapping[str, Any], machine: Mapping[str, Any]) -> list[str]:
     """Return the facts in which the machine of a piece differs as far as results depend on it."""
-    apart = []
+    differences = []
     for name in ("cpu", "cpu_capability"):
-        if name in recorded and recorded[name] != here.get(name):
-            apart.append(f"{name.replace('_', ' ')} {recorded[name]}, here {here.get(name)}")
+        if name in recorded and recorded[name] != machine.get(name):
+            differences.append(f"{name.replace('_', ' ')} {recorded[name]}, here {machine.get(name)}")
     if "cpu_capability" not in recorded:
-        apart.append(f"unrecorded cpu capability, here {here.get('cpu_capability')}")
+        differences.append(f"unrecorded cpu capability, here {machine.get('cpu_capability')}")
     for package, version in recorded.get("versions", {}).items():
-        if package in ("torch", "numpy", "transformers", "peft") and here["versions"].get(package) != version:
-            apart.append(f"{package} {version}, here {here['versions'].get(package)}")
-    return apart
+        if package in ("torch", "numpy", "transformers", "peft") and machine["versions"].get(package) != version:
+            differences.append(f"{package} {version}, here {machine['versions'].get(package)}")
+    return differences
 
 
-def lines_of(piece: Mapping[str, Any], differences: Sequence[Difference], apart: Sequence[str]) -> Iterator[str]:
+def lines_of(
+    piece: Mapping[str, Any], differences: Sequence[Difference], machine_differences: Sequence[str]
+) -> Iterator[str]:
     """Yield sentences about a result that was made again."""
     if not differences:
         yield "equal bit for bit, times left out"
         return
-    if apart:
-        yield f"made with {'; '.join(apart)}: floating-point sums are rounded otherwise there, and the runs part"
-    for one in differences:
-        if one.largest is None:
-            yield f"{one.name} differs"
-        elif one.name == "returns" and one.first is not None:
-            yield f"returns part at step {piece['steps'][one.first]:,}, by {one.largest:.3g} at most"
+    if machine_differences:
+        yield (
+            f"made with {'; '.join(machine_differences)}: floating-point sums are rounded otherwise there, "
+            "and the runs part"
+        )
+    for difference in differences:
+        if difference.largest is None:
+            yield f"{difference.name} differs"
+        elif difference.name == "returns" and difference.first is not None:
+            yield f"returns part at step {piece['steps'][difference.first]:,}, by {difference.largest:.3g} at most"
         else:
-            yield f"{one.name} differs by {one.largest:.3g} at most"
+            yield f"{difference.name} differs by {difference.largest:.3g} at most"
 
 
 def reproduce(
@@ -180,7 +185,7 @@ def reproduce(
             console().print(f"{name}  {len(names)} runs", highlight=False, soft_wrap=True)
         return
     torch.set_num_threads(1)  # as in every run
-    here, parted = describe_machine(), 0
+    machine, parted = describe_machine(), 0
     names, pieces = list(dict.fromkeys(name for id_ in ids for name in find_pieces(id_, out))), Pieces(out / "pieces")
     for number, name in enumerate(names, 1):
         if show:
@@ -194,7 +199,7 @@ def reproduce(
         result = job.run()
         differences = compare(piece["result"], result)
         parted += bool(differences)
-        for line in lines_of(piece["result"], differences, same_machine(piece["measured"], here)):
+        for line in lines_of(piece["result"], differences, same_machine(piece["measured"], machine)):
             console().print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     if not show:
         console().print(f"{len(names) - parted} of {len(names)} equal.", highlight=False)

@@ -54,9 +54,9 @@ def _jobs(seeds: Sequence[int]) -> Iterator[TrainingJob]:
 def _runs(pieces: Pieces, seeds: Sequence[int]) -> dict[str, list[Piece]]:
     """Return the pieces of the bases and of the trained methods, by name."""
     made = {name: [pieces.find(_base_job(arm, seed)) for seed in seeds] for name, arm in BASES.items()}
-    found = {name: known for name, own in made.items() if (known := [one for one in own if one is not None])}
+    finished = {name: done for name, tried in made.items() if (done := [run for run in tried if run is not None])}
     trained = find(WARM_START.comparison(TASK, _ARMS), pieces, seeds).methods
-    return {**found, **{name: list(one.runs.values()) for name, one in trained.items()}}
+    return {**finished, **{name: list(finding.runs.values()) for name, finding in trained.items()}}
 
 
 def _rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:
@@ -75,7 +75,7 @@ def _rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:
             if name in runs
         ]
         if len(groups) == 2:
-            at_floor = max(one.mean() for one in groups) < FLOOR
+            at_floor = max(group.mean() for group in groups) < FLOOR
             row = row.tested(*groups)._replace(gated=True, learned=methods[other].learned, at_floor=at_floor)
         rows.append(row)
     return rows
@@ -91,7 +91,7 @@ def _content(pieces: Pieces, seeds: Sequence[int]) -> dict[str, Any]:
         for name, runs in _runs(pieces, seeds).items()
     }
     trained_on = {
-        name: float(np.mean([one["success"][-1] for one in runs])) for name, runs in _runs(pieces, seeds).items()
+        name: float(np.mean([run["success"][-1] for run in runs])) for name, runs in _runs(pieces, seeds).items()
     }
     return {
         "unseen": unseen,
@@ -105,13 +105,16 @@ def _tables(content: Mapping[str, Any]) -> Iterator[Table]:
     """Yield success on unseen tasks of the base and of the methods, and as published."""
     if scores := content["unseen"]:
         tasks = next(iter(scores.values()))
-        rows = [(env_id, *(interval_cell(one[env_id]) for one in scores.values())) for env_id in tasks]
+        rows = [
+            (env_id, *(interval_cell(scores_of_tasks[env_id]) for scores_of_tasks in scores.values()))
+            for env_id in tasks
+        ]
         trained = " and ".join(f"{name} {value:.2f}" for name, value in content["trained_on"].items())
         remark = f"In the last row on Entertainment. Success on Food Preparation itself: {trained}."
         yield Table("Success on unseen tasks", ("", *scores), rows, remark)
     published = content["published"]
     rows = [
-        (env_id, *(f"{one[env_id][0]:.3f}, {100 * one[env_id][1]:.0f} %" for one in published.values()))
+        (env_id, *(f"{figures[env_id][0]:.3f}, {100 * figures[env_id][1]:.0f} %" for figures in published.values()))
         for env_id in next(iter(published.values()))
     ]
     yield Table("Published", ("", *published), rows, f"{content['published_label']}.")

@@ -176,7 +176,7 @@ def replay(
     path: Annotated[
         Path, typer.Argument(metavar="FILE", help="Results file with steps, NAME.jsonl, or an episode of a report.")
     ],
-    place: Annotated[
+    identity: Annotated[
         str | None,
         typer.Argument(metavar="ENV/SEED/EPISODE", help="The episode; with @STEPS behind it in a training."),
     ] = None,
@@ -195,7 +195,7 @@ def replay(
     from lang_envs.report.replaying import recorded_arguments
 
     try:
-        header, episode = find_episode(path, place)
+        header, episode = find_episode(path, identity)
         recorded = episode["env"].rpartition(":")[2]
         name = registered(recorded) if module is None else resolve(f"{module}:{recorded}")
         if name is None:
@@ -206,7 +206,7 @@ def replay(
         chosen, kwargs = arguments(settings or ()), recorded_arguments(header)
         require_parts(name, kwargs | chosen)
         safe = cautious(name, kwargs | chosen) | chosen
-        lowered = [f"--set {one}={kwargs[one]}" for one in kwargs if one not in chosen and kwargs[one] != safe[one]]
+        lowered = [f"--set {key}={kwargs[key]}" for key in kwargs if key not in chosen and kwargs[key] != safe[key]]
         if lowered:
             echo(f"lang-envs: programs run with the usual limits; as recorded: {' '.join(lowered)}", err=True)
         with language_env(name, safe, drawn=render) as env:

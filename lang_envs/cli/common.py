@@ -70,8 +70,8 @@ def resolve(env_id: str) -> str:
         except Exception as error:  # a module may raise anything
             fail(f"Expected a module that registers {name!r}; {module!r} cannot be imported ({error}).")
     if name not in gym.registry:
-        known = (env_id for env_id, spec in gym.registry.items() if not _is_gymnasiums(spec.entry_point))
-        fail(f"There is no environment {name!r}. {nearest(name, known, 'See: lang-envs list')}")
+        env_ids = (env_id for env_id, spec in gym.registry.items() if not _is_gymnasiums(spec.entry_point))
+        fail(f"There is no environment {name!r}. {nearest(name, env_ids, 'See: lang-envs list')}")
     return name
 
 
@@ -97,18 +97,18 @@ def parse_settings(option: str, pairs: Sequence[str], refuse: Callable[[str], No
         *outer, last = name.split(".")
         if not equals or not all(part.isidentifier() for part in (*outer, last)):
             refuse(f"Expected {option} NAME=VALUE, with identifiers and dots for a NAME; got {pair!r}.")
-        place = parsed
+        level = parsed
         for part in outer:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
+            level = level.setdefault(part, {})
+            if not isinstance(level, dict):
                 refuse(f"Expected either {option} {part}=... or {option} {part}.NAME=...; got both.")
         if name in dotted:
             refuse(f"Expected either {option} {name}=... or {option} {name}.NAME=...; got both.")
         dotted |= {".".join(outer[: n + 1]) for n in range(len(outer))}
         try:
-            place[last] = json.loads(value)
+            level[last] = json.loads(value)
         except ValueError:
-            place[last] = _LITERALS.get(value, value)
+            level[last] = _LITERALS.get(value, value)
     return parsed
 
 
@@ -138,11 +138,11 @@ def _unknown_argument(env_id: str, kwargs: dict[str, Any], error: Exception) -> 
     kind = creator(env_id)
     if "unexpected keyword argument" not in str(error) or not isinstance(kind, type):
         return ""
-    known = constructor_defaults(kind)
+    defaults = constructor_defaults(kind)
     for name in kwargs:
-        if name not in known and name not in inspect.signature(gym.make).parameters:
+        if name not in defaults and name not in inspect.signature(gym.make).parameters:
             see = f"See: lang-envs describe {env_id}"
-            return f"{env_id} has no argument {name!r}. {nearest(name, known, see, 1)}"
+            return f"{env_id} has no argument {name!r}. {nearest(name, defaults, see, 1)}"
     return ""
 
 
@@ -153,9 +153,13 @@ def constructor_defaults(kind: type) -> dict[str, Any]:
         if "__init__" not in vars(base):
             continue
         parameters = list(inspect.signature(base).parameters.values())
-        named = [one for one in parameters if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-        defaults = {one.name: one.default for one in named} | defaults
-        if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+        named = [
+            parameter
+            for parameter in parameters
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+        defaults = {parameter.name: parameter.default for parameter in named} | defaults
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             break
     return defaults
 

@@ -60,26 +60,26 @@ def _show_list() -> None:
     from lang_envs.datasets import DATASETS
     from lang_envs.datasets.store import data_folder
 
-    here = console()
-    here.print(Text(f"tables in {data_folder()}, a folder each", style="italic"), soft_wrap=True)
+    out = console()
+    out.print(Text(f"tables in {data_folder()}, a folder each", style="italic"), soft_wrap=True)
     wanted = {name: row.manifest for name, row in DATASETS.items() if row.manifest is not None}
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for head in ("name", "source", "rows", "classes", "here", "verified", "licence"):
         table.add_column(head, justify="right" if head in ("rows", "classes") else "left", no_wrap=True)
     for name in [*wanted, *(name for name in DATASETS if name not in wanted)]:
         table.add_row(*_cells(name, DATASETS[name]))
-    here.print(table)
-    here.print()
+    out.print(table)
+    out.print()
     for manifest in wanted.values():
         _show_note(manifest)
     by_way: dict[str, list[str]] = {}
     for name, row in DATASETS.items():
         by_way.setdefault(row.known_labels, []).append(name)
     ways = "; ".join(f"{way}: {', '.join(names)}" for way, names in by_way.items())
-    told = f"labels that a program can hold without learning, {ways}. "
-    told += "DataSciCoding-generated-v0 has a new table in every episode."
-    here.print()
-    here.print(Text.assemble(("memorizable", "cyan"), ": ", told), soft_wrap=not here.is_terminal)
+    note = f"labels that a program can hold without learning, {ways}. "
+    note += "DataSciCoding-generated-v0 has a new table in every episode."
+    out.print()
+    out.print(Text.assemble(("memorizable", "cyan"), ": ", note), soft_wrap=not out.is_terminal)
 
 
 def _cells(name: str, row: DatasetRow) -> list[Text]:
@@ -87,24 +87,24 @@ def _cells(name: str, row: DatasetRow) -> list[Text]:
     from lang_envs.datasets import store
 
     source = "scikit-learn" if row.source.startswith("scikit-learn") else "generated"
-    here = verified = "yes"
+    state = verified = "yes"
     licence = row.licence.partition(",")[0].removesuffix("-Clause")
     if row.manifest is not None:
         source = row.manifest.service.label + (f" {row.manifest.id}" if row.manifest.service is Service.OPENML else "")
         receipt = store.read_receipt(name)
         licence = "" if receipt is None else printable(receipt.origin.licence)
         licence = licence if 0 < len(licence) <= _SHORT else "see below"
-        here = _here(row.manifest)
+        state = _presence(row.manifest)
         verified = ""
-        if here == "yes" and receipt is not None:
-            known = receipt.verified or any(checked.verified for checked in receipt.recipes.values())
-            verified = "yes" if known else f"recorded {receipt.sha256[:_DIGITS]}"
-    styles = ["cyan", "", "", "", _STYLES[here], "green" if verified == "yes" else "yellow", ""]
-    cells = [name, source, f"{row.shape[0]:,}", str(row.classes), here, verified, licence]
+        if state == "yes" and receipt is not None:
+            is_verified = receipt.verified or any(checked.verified for checked in receipt.recipes.values())
+            verified = "yes" if is_verified else f"recorded {receipt.sha256[:_DIGITS]}"
+    styles = ["cyan", "", "", "", _STYLES[state], "green" if verified == "yes" else "yellow", ""]
+    cells = [name, source, f"{row.shape[0]:,}", str(row.classes), state, verified, licence]
     return [Text(cell, style=style) for cell, style in zip(cells, styles, strict=True)]
 
 
-def _here(wanted: Manifest) -> str:
+def _presence(wanted: Manifest) -> str:
     from lang_envs.datasets import store
 
     try:
@@ -119,13 +119,13 @@ def _show_note(wanted: Manifest) -> None:
     from lang_envs.datasets.store import read_receipt
 
     rows = f"{wanted.arrays[0]:,} of {wanted.shape[0]:,} rows"
-    told = f"{rows}. Licence: {_licence_of(wanted, read_receipt(wanted.name))}."
-    note, here = Text.assemble((wanted.name, "cyan"), ": ", told), console()
-    if here.is_terminal:  # broken between words, and an address never
-        here.print(note)
-        here.print(Text(f"  {wanted.page}"), soft_wrap=True)
+    text = f"{rows}. Licence: {_licence_of(wanted, read_receipt(wanted.name))}."
+    note, out = Text.assemble((wanted.name, "cyan"), ": ", text), console()
+    if out.is_terminal:  # broken between words, and an address never
+        out.print(note)
+        out.print(Text(f"  {wanted.page}"), soft_wrap=True)
     else:
-        here.print(note, Text(wanted.page), soft_wrap=True)
+        out.print(note, Text(wanted.page), soft_wrap=True)
 
 
 def _licence_of(wanted: Manifest, receipt: Receipt | None) -> str:
@@ -197,12 +197,12 @@ def verify(
     from lang_envs.datasets.manifest import MANIFEST_NAMES
 
     codes: list[int] = []
-    here: list[str] = []
+    present: list[str] = []
     with _reported(codes), store.storage_errors(store.data_folder()):
-        here = [name for name in MANIFEST_NAMES if store.table_folder(name).exists()]
-        if not here and not names:
+        present = [name for name in MANIFEST_NAMES if store.table_folder(name).exists()]
+        if not present and not names:
             _say(f"no tables in {store.data_folder()}")
-    for name, wanted in _manifests(names or ["all"], here).items():
+    for name, wanted in _manifests(names or ["all"], present).items():
         if wanted is None:
             _say(f"{name}: made or brought by a package; its digest is tested")
             continue
@@ -249,9 +249,9 @@ def _manifests(names: Sequence[str], everything: Sequence[str] = ()) -> dict[str
     chosen: dict[str, Manifest | None] = {}
     for name in names:
         if name not in DATASETS and name != "all":
-            known = f"Expected one of {', '.join(DATASETS)}."
-            fail(f"There is no table {name!r}. {nearest(name, DATASETS, known, 1)}")
-        chosen |= {one: DATASETS[one].manifest for one in (everything if name == "all" else (name,))}
+            expected = f"Expected one of {', '.join(DATASETS)}."
+            fail(f"There is no table {name!r}. {nearest(name, DATASETS, expected, 1)}")
+        chosen |= {table: DATASETS[table].manifest for table in (everything if name == "all" else (name,))}
     return chosen
 
 
@@ -285,16 +285,16 @@ def _leave(codes: Sequence[int]) -> None:
 @contextlib.contextmanager
 def _progress_bar(name: str) -> Iterator[Watch]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    here = console()
-    with Progress(*columns, console=here, transient=True, disable=not here.is_terminal) as bar:
+    out = console()
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task(name, total=None)
 
         def watch(stage: Stage) -> None:
             stages = {"waiting": stage.detail, "again": "trying again", "preparing": "making arrays"}
-            told = name if stage.stage == "fetching" else f"{name}: {stages[stage.stage]}"
+            description = name if stage.stage == "fetching" else f"{name}: {stages[stage.stage]}"
             if stage.stage == "again":
                 bar.console.print(Text(f"{name}: {stage.detail}", style="yellow"))
-            bar.update(task, description=told, completed=stage.done or None, total=stage.total or None)
+            bar.update(task, description=description, completed=stage.done or None, total=stage.total or None)
 
         yield watch
 

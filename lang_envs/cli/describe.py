@@ -22,8 +22,8 @@ def show_description(console: Console, env: gym.Env[Any, Any], spec: EnvSpec, se
     for row in ENV_ROWS:
         if row.id == spec.id:
             console.print(Text(row.summary))
-    own = type(env.unwrapped).__doc__  # inspect.getdoc would take that of a base class
-    about = inspect.cleandoc(own or "").partition("\n\n")[0]
+    docstring = type(env.unwrapped).__doc__  # inspect.getdoc would take that of a base class
+    about = inspect.cleandoc(docstring or "").partition("\n\n")[0]
     console.print(Text(f"\n{about}\n"))
     spaces = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name in ("observation_space", "action_space"):
@@ -51,14 +51,14 @@ def _arguments(env: gym.Env[Any, Any], spec: EnvSpec) -> Table:
     """
     made = {} if env.spec is None else env.spec.kwargs
     # that it is drawn as text is this command's doing
-    here = spec.kwargs | {name: value for name, value in made.items() if name != "render_mode"}
+    values = spec.kwargs | {name: value for name, value in made.items() if name != "render_mode"}
     table = Table("argument", "default", "this id", box=None, padding=(0, 2, 0, 0))
     if isinstance(env.action_space, TokenSequence):
-        here.setdefault("max_action_length", env.action_space.max_length)
-    own = inspect.signature(type(env)).parameters
+        values.setdefault("max_action_length", env.action_space.max_length)
+    parameters = inspect.signature(type(env)).parameters
     for name, default in constructor_defaults(type(env)).items():
-        if name == "max_observation_length" and name not in own:  # families set it themselves
+        if name == "max_observation_length" and name not in parameters:  # families set it themselves
             continue
         shown = "required" if default is inspect.Parameter.empty else repr(default)
-        table.add_row(Text(name), Text(shown), Text(repr(here[name]) if name in here else ""))
+        table.add_row(Text(name), Text(shown), Text(repr(values[name]) if name in values else ""))
     return table

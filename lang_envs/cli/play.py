@@ -28,13 +28,13 @@ def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:
     terminated = truncated = False
     while not (terminated or truncated):
         show(console, env, text)
-        said = ask(console, info["admissible_actions"])
-        if said is None:
+        action = ask(console, info["admissible_actions"])
+        if action is None:
             break
-        text, reward, terminated, truncated, info = talking.step(said)
+        text, reward, terminated, truncated, info = talking.step(action)
         reward = finite_reward(reward, env.unwrapped)
         total, n_actions = total + reward, n_actions + 1
-        tell(console, said, reward, total, info)
+        tell(console, action, reward, total, info)
     else:
         show(console, env, text)
     if info["success"]:
@@ -46,7 +46,7 @@ def play_episode(console: Console, env: gym.Env[Any, Any], seed: int) -> None:
     console.print(Text(f"{ending} {counted(n_actions)}, return {signed(total)}.", style="bold"))
 
 
-def tell(console: Console, said: str, reward: float, total: float, info: Mapping[str, Any]) -> None:
+def tell(console: Console, text: str, reward: float, total: float, info: Mapping[str, Any]) -> None:
     """Print the outcome of an action in a line."""
     if info["invalid_action"]:
         outcome = "not understood; "
@@ -54,7 +54,7 @@ def tell(console: Console, said: str, reward: float, total: float, info: Mapping
         outcome = f"{info['status']}; "
     else:
         outcome = "" if info.get("command_succeeded", True) else "refused by the world; "
-    first, *rest = said.split("\n")
+    first, *rest = text.split("\n")
     first = printable(first)
     action = first if len(first) <= _MAX_SHOWN else f"{first[:_MAX_SHOWN]}..."
     action += f" ({len(rest) + 1} lines)" if rest else ""

@@ -23,12 +23,12 @@ __all__ = ["cautious", "find_episode", "replay_episode"]
 _LIMITS = ("time_limit", "memory_limit")
 
 
-def find_episode(path: Path, place: str | None) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def find_episode(path: Path, identity: str | None) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Return the header and an episode of a results file, or of a file that a report has written for one episode.
 
     Args:
         path: Path of the results file, or of a report's file of one episode.
-        place: `ENV/SEED/EPISODE`, with `@STEPS` behind it for an episode of a training; None for a report's file.
+        identity: `ENV/SEED/EPISODE`, with `@STEPS` behind it for an episode of a training; None for a report's file.
 
     Raises:
         ReportError: If the file cannot be read or is not valid, or has no such episode with steps.
@@ -37,22 +37,22 @@ def find_episode(path: Path, place: str | None) -> tuple[Mapping[str, Any], Mapp
     if alone is not None:
         return alone, alone
     results = read_results(path)
-    known = []
+    identities = []
     for episode in results.episodes:
         name = f"{episode['env']}/{episode['seed']}/{episode['episode']}"
         steps = episode.get("training_steps")
-        if place in (name, f"{name}@{steps}") and (steps is None or "@" in place) and episode["steps_list"]:
+        if identity in (name, f"{name}@{steps}") and (steps is None or "@" in identity) and episode["steps_list"]:
             return results.header, episode
         if episode["steps_list"]:
-            known.append(name if steps is None else f"{name}@{steps}")
+            identities.append(name if steps is None else f"{name}@{steps}")
     fix = (
-        f"one of {', '.join(known[:4])}{' ...' if len(known) > 4 else ''}"
-        if known
+        f"one of {', '.join(identities[:4])}{' ...' if len(identities) > 4 else ''}"
+        if identities
         else "record steps with `run --steps`"
     )
     raise ReportError(
         f"Expected ENV/SEED/EPISODE of an episode with steps in {path}, with @STEPS behind it for one of a training; "
-        f"got {place or 'no name'}. Fix: {fix}."
+        f"got {identity or 'no name'}. Fix: {fix}."
     )
 
 

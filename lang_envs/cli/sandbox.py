@@ -64,9 +64,9 @@ def _show(out: Console, diagnosis: Diagnosis) -> None:
 
 def _facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     supervisor, latency = diagnosis.supervisor, diagnosis.latency
-    said, took = "not started", "not measured"
+    started, took = "not started", "not measured"
     if supervisor is not None:
-        said = (
+        started = (
             f"process {supervisor.pid}; layers: {_listed(sorted(supervisor.layers))}; "
             f"namespaces: {_listed(supervisor.namespaces)}"
         )
@@ -76,7 +76,7 @@ def _facts(diagnosis: Diagnosis) -> list[tuple[str, str]]:
             f"(GaussianNB on balance-scale, 5 splits, mean AUC {latency.score:.4f})"
         )
     return [
-        ("supervisor", said),
+        ("supervisor", started),
         ("evaluation", took),
         ("versions", ", ".join(f"{name} {version}" for name, version in diagnosis.versions.items())),
         ("cores", f"{diagnosis.cores}"),

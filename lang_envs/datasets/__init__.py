@@ -148,10 +148,10 @@ def _balance(title: str, rows: str, n_rows: int, published: bool, read: Reader) 
     return DatasetRow(title, _BALANCE_ABOUT, source, _OURS, (n_rows, 4), 3, published, "given by a formula", read)
 
 
-def _fetched(known: Manifest) -> DatasetRow:
-    labels, read = f"public on {known.service.label}", partial(store.read_arrays, known, "default")
-    size = known.arrays, len(known.classes)
-    return DatasetRow(known.title, known.about, known.origin, known.licence, *size, False, labels, read, known)
+def _fetched(table: Manifest) -> DatasetRow:
+    labels, read = f"public on {table.service.label}", partial(store.read_arrays, table, "default")
+    size = table.arrays, len(table.classes)
+    return DatasetRow(table.title, table.about, table.origin, table.licence, *size, False, labels, read, table)
 
 
 DATASETS: dict[str, DatasetRow] = {

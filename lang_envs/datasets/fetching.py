@@ -217,17 +217,17 @@ def _fetch_openml(wanted: Manifest, folder: Path, timeout: float, watch: Watch) 
 
 def _openml_settings() -> dict[str, str]:
     """Return server and key: those of an imported `openml`, else of its configuration file."""
-    found = {"server": _OPENML, "apikey": ""}
+    settings = {"server": _OPENML, "apikey": ""}
     for folder in (os.environ.get("XDG_CONFIG_HOME") or "~/.config", "~"):
         file = Path(folder, "openml" if folder != "~" else ".openml", "config")
         with contextlib.suppress(OSError, UnicodeDecodeError, RuntimeError):
             for line in file.expanduser().read_text(encoding="utf-8").splitlines():
                 key, _, value = (part.strip() for part in line.partition("="))
-                if key in found and value:
-                    found[key] = value
+                if key in settings and value:
+                    settings[key] = value
             break
     config = getattr(sys.modules.get("openml"), "config", None)
-    return found if config is None else {"server": config.server, "apikey": config.apikey}
+    return settings if config is None else {"server": config.server, "apikey": config.apikey}
 
 
 def _md5(path: Path) -> str:
@@ -290,8 +290,8 @@ def _unpack(archive: Path, wanted: Manifest, folder: Path) -> Path:
     """
     try:
         with zipfile.ZipFile(archive) as opened:
-            found = [info for info in opened.infolist() if Path(info.filename).name == wanted.file]
-            if len(found) != 1 or found[0].file_size > _MAX_BYTES:
+            members = [info for info in opened.infolist() if Path(info.filename).name == wanted.file]
+            if len(members) != 1 or members[0].file_size > _MAX_BYTES:
                 names = printable(", ".join(info.filename for info in opened.infolist()[:10]))
                 raise errors.NotServedError(
                     f"Expected one file {wanted.file!r} in the archive from Kaggle; it holds {names or 'nothing'}. "
@@ -299,7 +299,7 @@ def _unpack(archive: Path, wanted: Manifest, folder: Path) -> Path:
                 )
             path = folder / "unpacked" / wanted.file
             path.parent.mkdir(exist_ok=True)
-            with opened.open(found[0]) as member, path.open("wb") as file:
+            with opened.open(members[0]) as member, path.open("wb") as file:
                 shutil.copyfileobj(member, file)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
         raise errors.ChecksumError(
@@ -405,8 +405,8 @@ def _explained(wanted: Manifest, timeout: float) -> Iterator[None]:
 def _refused(response: Any, wanted: Manifest) -> errors.DataError:
     """Return the error that a status means."""
     service, status = wanted.service.label, response.status_code
-    said = re.search(r'(?:<oml:message>|"message":\s*")([^<"]+)', response.text[:10_000])
-    reason = printable(" ".join(said[1].split()))[:_MAX_TEXT] if said else response.reason or "unknown"
+    message = re.search(r'(?:<oml:message>|"message":\s*")([^<"]+)', response.text[:10_000])
+    reason = printable(" ".join(message[1].split()))[:_MAX_TEXT] if message else response.reason or "unknown"
     got = f"got status {status} ({reason})"
     if status in (401, 403):
         rules = ""

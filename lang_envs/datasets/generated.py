@@ -19,7 +19,7 @@ NAME = "generated"
 """Value of `dataset` for a new table in every episode."""
 KEY_BYTES = 16
 """Length of a key in bytes: 128 bits."""
-_FEWEST_ROWS, _MOST_ROWS, _FEWEST_FEATURES, _MOST_FEATURES = 200, 600, 4, 12
+_MIN_ROWS, _MAX_ROWS, _MIN_FEATURES, _MAX_FEATURES = 200, 600, 4, 12
 _RAREST = 8
 """Largest ratio of all rows to those of a class; a table beyond it is drawn again."""
 
@@ -69,7 +69,7 @@ def draw_table(key: bytes) -> Drawn:
         key: Key of 16 bytes; equal keys draw equal tables.
     """
     stream = _Stream(key)
-    n, width = stream.integer(_FEWEST_ROWS, _MOST_ROWS), stream.integer(_FEWEST_FEATURES, _MOST_FEATURES)
+    n, width = stream.integer(_MIN_ROWS, _MAX_ROWS), stream.integer(_MIN_FEATURES, _MAX_FEATURES)
     n_classes = stream.integer(2, 3)
     while True:
         drawn = _draw(stream, n, width, n_classes)
@@ -158,7 +158,7 @@ def _trees(stream: _Stream, effects: FloatArray, n_classes: int) -> FloatArray:
 def _interactions(stream: _Stream, effects: FloatArray, n_classes: int) -> FloatArray:
     """Return a product of two features, and whether two have the same sign (an exclusive or)."""
     order = np.argsort(stream.uniform(effects.shape[1]))
-    first, second, third = (effects[:, order[place]] for place in range(3))
+    first, second, third = (effects[:, order[index]] for index in range(3))
     same = np.where((second > 0) == (third > 0), 1.0, -1.0)
     weights = stream.normal(2, n_classes)
     return np.asarray((first * second)[:, None] * weights[0] + same[:, None] * weights[1])

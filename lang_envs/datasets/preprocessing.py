@@ -81,17 +81,17 @@ def split_columns(frame: pd.DataFrame, manifest: Manifest) -> tuple[int, list[in
         )
     dropped = {target}
     for name in manifest.drop:
-        found = _position(names, name)
-        dropped.add(expected.index(name) if found is None else found)
+        position = _position(names, name)
+        dropped.add(expected.index(name) if position is None else position)
     return target, [at for at in range(len(names)) if at not in dropped]
 
 
 def _position(names: list[str], wanted: str) -> int | None:
     """Return the index of a column, by exact name or else ignoring case; None if absent or ambiguous."""
     for same in (str, str.casefold):
-        found = [at for at, name in enumerate(names) if same(name) == same(wanted)]
-        if len(found) == 1:
-            return found[0]
+        positions = [at for at, name in enumerate(names) if same(name) == same(wanted)]
+        if len(positions) == 1:
+            return positions[0]
     return None
 
 

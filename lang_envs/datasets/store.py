@@ -173,7 +173,7 @@ def read_arrays(manifest: Manifest, recipe: str) -> Arrays:
     name, path = manifest.name, table_folder(manifest.name) / ARRAYS_FILE
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            known = _receipt(archive).recipes[recipe]
+            recorded = _receipt(archive).recipes[recipe]
             x, y = archive[f"{recipe}.x"], archive[f"{recipe}.y"]
     except (FileNotFoundError, NotADirectoryError):
         raise DataMissingError(
@@ -184,7 +184,7 @@ def read_arrays(manifest: Manifest, recipe: str) -> Arrays:
         raise StorageError(f"Expected to read {path}; got {error.strerror!r}. Fix: its permissions.") from error
     except Exception as error:  # as above
         raise _damaged(name, path, str(error)) from error
-    if array_digest(x, y) != known.digest or not known.digest.startswith(manifest.recipes[recipe].digest):
+    if array_digest(x, y) != recorded.digest or not recorded.digest.startswith(manifest.recipes[recipe].digest):
         raise _damaged(name, path, "arrays with another digest")
     return x, y
 
@@ -225,9 +225,9 @@ def install(manifest: Manifest, source: Path, origin: Origin) -> Receipt:
     arrays, remark = _make_arrays(manifest, source)
     recipes = {}
     for name, (x, y) in arrays.items():
-        found, known = array_digest(x, y), manifest.recipes[name].digest
-        _expect_digest(manifest, f"{name} arrays with digest", known, found)
-        recipes[name] = Checked(found, verified=bool(known))
+        digest_of_arrays, expected = array_digest(x, y), manifest.recipes[name].digest
+        _expect_digest(manifest, f"{name} arrays with digest", expected, digest_of_arrays)
+        recipes[name] = Checked(digest_of_arrays, verified=bool(expected))
     now = datetime.now(UTC).isoformat(timespec="seconds")
     file = Path(manifest.file).with_suffix(source.suffix).name
     receipt = Receipt(file, digest, source.stat().st_size, bool(manifest.sha256), origin, now, recipes, remark)
@@ -251,12 +251,12 @@ def _tidy(folder: Path, before: Receipt | None, now: Receipt) -> None:
             path.unlink(missing_ok=True)
 
 
-def _expect_digest(manifest: Manifest, what: str, known: str, found: str) -> None:
-    if not found.startswith(known):
+def _expect_digest(manifest: Manifest, kind: str, expected: str, got: str) -> None:
+    if not got.startswith(expected):
         raise ChecksumError(
-            f"Expected of the {manifest.name} table {what} {known[:_DIGEST_DIGITS]}; got {found[:_DIGEST_DIGITS]}, and "
-            f"kept nothing of it. Fix: take {manifest.file!r} from {manifest.page}; if the service has another version "
-            f'by now, use the file as your own table: `gym.make("DataSciCoding-v0", table=..., '
+            f"Expected of the {manifest.name} table {kind} {expected[:_DIGEST_DIGITS]}; got {got[:_DIGEST_DIGITS]}, "
+            f"and kept nothing of it. Fix: take {manifest.file!r} from {manifest.page}; if the service has another "
+            f'version by now, use the file as your own table: `gym.make("DataSciCoding-v0", table=..., '
             f"target={manifest.target!r})`."
         )
 

@@ -16,7 +16,7 @@ from lang_envs.datasets.manifest import Column, Manifest
 _SEED_DIGITS = 8  # hexadecimal: 32 bits
 _STEPS = 1_000  # parts of the range of numbers that are not whole
 _SCALE = 1_024  # largest contribution of a column to the rule, for each unit of its weight
-_HEAVIEST = 3
+_MAX_WEIGHT = 3
 _NOISE = 5, 2  # a fraction, of the interquartile range of the sum over features
 
 
@@ -42,7 +42,7 @@ def stand_in(manifest: Manifest) -> Dataset:
         n_values = _n_values(column, n)
         places = _draw(rng, n_values, n)
         x[:, number] = _values(column, places)
-        weight = (1 + int(_draw(rng, _HEAVIEST, 1)[0])) * (-1) ** number
+        weight = (1 + int(_draw(rng, _MAX_WEIGHT, 1)[0])) * (-1) ** number
         signal += weight * (_SCALE * places // max(n_values - 1, 1))
     about = f"In the real table, {manifest.about[:1].lower()}{manifest.about[1:]}"
     source = f"made up by a seeded generator, in the shape of {manifest.service.label} {manifest.id}"

@@ -88,10 +88,10 @@ def own_table(table: Table, target: str | int, description: str = "") -> Dataset
     origin = _origin(table)
     names = [str(name) for name in origin.frame.columns]
     check_names(names)
-    place = _checked_target(names, target)
+    position = _checked_target(names, target)
     frame = _complete_rows(origin.frame)
-    y, classes = _checked_classes(frame.iloc[:, place])
-    features = {at: _feature(frame.iloc[:, at]) for at in range(len(names)) if at != place}
+    y, classes = _checked_classes(frame.iloc[:, position])
+    features = {at: _feature(frame.iloc[:, at]) for at in range(len(names)) if at != position}
     x = np.column_stack([feature.values for feature in features.values()])
     title = f"the {origin.title} table"
     remarks = [*_left_out(origin.frame, frame), *_odd_features(origin.frame, features), *_alike(classes, y)]
@@ -308,25 +308,25 @@ def _left_out(frame: pd.DataFrame, kept: pd.DataFrame) -> list[str]:
         return []
     missing = frame.isna().sum(axis=0).to_numpy()
     worst = [int(at) for at in np.argsort(-missing, kind="stable") if missing[at]]
-    told = ", ".join(f"{shown(frame.columns[at])}: {missing[at]}" for at in worst[:_MAX_REMARKS])
+    counts = ", ".join(f"{shown(frame.columns[at])}: {missing[at]}" for at in worst[:_MAX_REMARKS])
     more = ", ..." if worst[_MAX_REMARKS:] else ""
-    return [f"{len(frame) - len(kept)} left out with missing values ({told}{more})"]
+    return [f"{len(frame) - len(kept)} left out with missing values ({counts}{more})"]
 
 
 def _odd_features(frame: pd.DataFrame, features: Mapping[int, _Feature]) -> list[str]:
     """Describe columns that look like mistakes: numbers as text, constants, names and numbers of rows."""
     names = [str(name) for name in frame.columns]
     written = [(names[at], len(f.categories), _as_written(f.categories)) for at, f in features.items()]
-    told = [f"{shown(name)} ({n} categories, such as {shown(text)})" for name, n, text in written if text is not None]
+    texts = [f"{shown(name)} ({n} categories, such as {shown(text)})" for name, n, text in written if text is not None]
     constant = [names[at] for at, feature in features.items() if feature.values.min() == feature.values.max()]
     distinct = [names[at] for at, feature in features.items() if _names_rows(frame.iloc[:, at], feature)]
-    more = ", ..." if told[_MAX_REMARKS:] else ""
-    found = {
-        "numbers written as text": ", ".join(told[:_MAX_REMARKS]) + more,
+    more = ", ..." if texts[_MAX_REMARKS:] else ""
+    columns_of = {
+        "numbers written as text": ", ".join(texts[:_MAX_REMARKS]) + more,
         "different in every row": listed(distinct),
         "constant": listed(constant),
     }
-    return [f"{what}: {columns}" for what, columns in found.items() if columns]
+    return [f"{remark}: {columns}" for remark, columns in columns_of.items() if columns]
 
 
 def _as_written(categories: Sequence[str]) -> str | None:
@@ -362,5 +362,5 @@ def _alike(classes: Sequence[str], y: NDArray[np.int64]) -> list[str]:
         groups.setdefault(label.strip().casefold(), []).append(at)
     similar = [at for group in groups.values() if len(group) > 1 for at in group]
     counts = np.bincount(y)
-    told = [f"{shown(classes[at])} ({counts[at]})" for at in similar]
-    return [f"classes that differ only by case or spaces: {', '.join(told)}"] if told else []
+    names = [f"{shown(classes[at])} ({counts[at]})" for at in similar]
+    return [f"classes that differ only by case or spaces: {', '.join(names)}"] if names else []

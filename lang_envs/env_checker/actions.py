@@ -87,7 +87,7 @@ def _wrong_actions(space: TokenSequence) -> dict[str, Any]:
 def wrong_actions(make: Make) -> None:
     """An action of the wrong type, shape or range raises ActionError and leaves the state as it was."""
     with make() as env, make() as untouched:
-        walks = [walk_from_reset(one, randomly(0), 3, seed=0) for one in (env, untouched)]
+        walks = [walk_from_reset(each, randomly(0), 3, seed=0) for each in (env, untouched)]
         state = _state_of(env)
         fix = "decode it with self.action_space.decode_finished(action), which raises for you"
         for name, action in _wrong_actions(tokens_of(env)).items():
@@ -95,7 +95,7 @@ def wrong_actions(make: Make) -> None:
                 _expect_error(stepped, action, ActionError, f"for {name}", fix)
         fix = "decode the action first: text = self.action_space.decode_finished(action)"
         expect(same(_state_of(env), state), "the state to be the same after wrong actions", "another", fix)
-        after = [walk(one, randomly(1), 5, where(walks[0][1], ("", {}))) for one in (env, untouched)]
+        after = [walk(each, randomly(1), 5, where(walks[0][1], ("", {}))) for each in (env, untouched)]
         expect_same_walk(("", after[0]), ("", after[1]), expected="wrong actions to change nothing", fix=fix)
 
 

@@ -94,7 +94,7 @@ def run_check(check: Check, make: Make) -> Result:
     except ConformanceError as error:
         return Result(check.name, Status.FAILED, str(error))
     except Exception as error:  # an environment under test may raise anything
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(place.filename).name}:{place.lineno}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
         return Result(check.name, Status.FAILED, f"Expected no error; got {type(error).__name__}: {error} ({where}).")
     return Result(check.name, Status.PASSED)

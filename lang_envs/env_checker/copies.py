@@ -59,8 +59,8 @@ def _check_copy(make: Make, duplicate: Callable[[Any], gym.Env[Any, Any]], fix: 
         now = where(steps, ("", {}))
         twin = duplicate(original)
         there = walk(twin, randomly(2), N_STEPS, now)
-        here = walk(original, randomly(2), N_STEPS, now)
-        expect_same_walk(("", there), ("", here), expected="a copy to go on as the original does", fix=fix)
+        original_steps = walk(original, randomly(2), N_STEPS, now)
+        expect_same_walk(("", there), ("", original_steps), expected="a copy to go on as the original does", fix=fix)
 
 
 def state(make: Make) -> None:
@@ -98,10 +98,10 @@ def global_generators(make: Make) -> None:
             env.action_space.sample(), env.observation_space.sample()
         used = [
             name
-            for name, one, other in zip(
+            for name, was, now in zip(
                 ("random", "numpy.random"), (random.getstate(), np.random.get_state()), ours, strict=True
             )
-            if not same(one, other)
+            if not same(was, now)
         ]
     finally:
         random.setstate(before[0])

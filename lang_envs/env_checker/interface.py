@@ -75,9 +75,9 @@ def _moments(env: gym.Env[Any, Any]) -> Iterator[_Moment]:
             if now.terminated or now.truncated:
                 now = _Moment(*env.reset())
             else:
-                said = agent(env.unwrapped, now.text, now.info["admissible_actions"])
-                text, reward, terminated, truncated, info = env.step(tokens.encode(said))
-                now = _Moment(text, info, reward, terminated, truncated, f"step {number} ({said!r})")
+                action = agent(env.unwrapped, now.text, now.info["admissible_actions"])
+                text, reward, terminated, truncated, info = env.step(tokens.encode(action))
+                now = _Moment(text, info, reward, terminated, truncated, f"step {number} ({action!r})")
             yield now
 
 
@@ -174,13 +174,17 @@ def admissible_actions_method(make: Make) -> None:
         if not hasattr(base, "admissible_actions"):
             raise NotApplicableError("the environment has no admissible_actions() method")
         for moment in _moments(env):
-            told, asked = copy.copy(moment.info["admissible_actions"]), base.admissible_actions()
+            listed, asked = copy.copy(moment.info["admissible_actions"]), base.admissible_actions()
             fix = "compute both from the current state"
-            expect(asked == told, f"admissible_actions() to be info's {told!r:.160} after {moment.after}", asked, fix)
+            expect(
+                asked == listed, f"admissible_actions() to be info's {listed!r:.160} after {moment.after}", asked, fix
+            )
             if asked is not None:
                 asked.clear()
                 again = base.admissible_actions()
-                expect(again == told, f"a fresh list from admissible_actions() after {moment.after}", again, "copy it")
+                expect(
+                    again == listed, f"a fresh list from admissible_actions() after {moment.after}", again, "copy it"
+                )
 
 
 def fresh_data(make: Make) -> None:

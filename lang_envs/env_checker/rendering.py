@@ -71,7 +71,7 @@ def _needs_mode(make: Make, *modes: str) -> str:
     """
     with make() as env:
         had: list[str] = env.metadata.get("render_modes", [])
-    found = next((mode for mode in modes if mode in had), None)
-    if found is None:
+    mode = next((mode for mode in modes if mode in had), None)
+    if mode is None:
         raise NotApplicableError(f"the environment has no render mode {' or '.join(map(repr, modes))}")
-    return found
+    return mode

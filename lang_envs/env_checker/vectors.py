@@ -154,11 +154,11 @@ def _sb3_rows(envs: Any, actions: list[Tokens]) -> _Rows:
 
 def _expect_same_rows(got: _Rows, wanted: _Rows, kind: str) -> None:
     for number, pair in enumerate(zip(got, wanted, strict=True)):
-        for step, (one, other) in enumerate(zip(*pair, strict=True)):
-            near = abs(one.reward - other.reward) <= _REWARD_TOLERANCE
-            equal = near and same(one._replace(reward=0.0), other._replace(reward=0.0))
-            expected = f"environment {number} of {kind} to show at step {step} what it shows alone, {other}"
-            expect(equal, expected, f"{one}", _FIX)
+        for step, (row, wanted_row) in enumerate(zip(*pair, strict=True)):
+            near = abs(row.reward - wanted_row.reward) <= _REWARD_TOLERANCE
+            equal = near and same(row._replace(reward=0.0), wanted_row._replace(reward=0.0))
+            expected = f"environment {number} of {kind} to show at step {step} what it shows alone, {wanted_row}"
+            expect(equal, expected, f"{row}", _FIX)
 
 
 @contextmanager

@@ -98,7 +98,7 @@ def expect_same_walk(got: tuple[str, list[Step]], wanted: tuple[str, list[Step]]
     pairs: list[tuple[str, object, object]] = [("first observation", got[0], wanted[0])]
     for number, steps in enumerate(zip(got[1], wanted[1], strict=True), start=1):
         values = zip(Step._fields, *steps, strict=True)
-        pairs += [(f"{field} of step {number}", one, other) for field, one, other in values]
+        pairs += [(f"{field} of step {number}", left, right) for field, left, right in values]
     different = next((pair for pair in pairs if not same(*pair[1:])), None)
     expect(different is None, expected, "{}: {!r:.200} and {!r:.200}".format(*different or ("", "", "")), fix)
 

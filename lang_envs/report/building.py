@@ -49,7 +49,9 @@ def run_of(results: Results, path: Path) -> Run:
     for name, value in parts.items():
         facts |= dict(flat_facts(name, value))
     facts = {key: without_private(text) for key, text in facts.items()}
-    files = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in (path, steps_file(path)) if one.exists()}
+    files = {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in (path, steps_file(path)) if file.exists()
+    }
     expected = header["episodes"] * len(header["seeds"]) * len(header["envs"])
     missing = (
         ""
@@ -63,13 +65,13 @@ def episodes_of(results: Results, path: Path) -> list[dict[str, Any]]:
     """Return the episodes of a results file with task, header and the command that plays them again."""
     header = results.header
     credit = (results.steps_header or {}).get("credit")
-    found = []
+    episodes = []
     for episode in results.episodes:
         steps = episode["steps_list"]
-        place = f"{episode['env']}/{episode['seed']}/{episode['episode']}"
+        identity = f"{episode['env']}/{episode['seed']}/{episode['episode']}"
         if episode.get("training_steps") is not None:
-            place += f"@{episode['training_steps']}"
-        found.append(
+            identity += f"@{episode['training_steps']}"
+        episodes.append(
             {
                 **episode,
                 "agent": without_private(header["agent"]["name"]),
@@ -77,10 +79,10 @@ def episodes_of(results: Results, path: Path) -> list[dict[str, Any]]:
                 "header": header,
                 "credit": credit,
                 "steps_list": steps and [_published(step) for step in steps],
-                "replay": shlex.join(["lang-envs", "replay", path.name, place]) if steps else None,
+                "replay": shlex.join(["lang-envs", "replay", path.name, identity]) if steps else None,
             }
         )
-    return found
+    return episodes
 
 
 def task_of(header: Mapping[str, Any], env_id: str) -> str:

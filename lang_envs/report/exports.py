@@ -61,7 +61,7 @@ def to_minari(results: RecordedEpisodes, dataset_id: str, **arguments: Any) -> A
             f"Expected a name with a version for a Minari data set; got {dataset_id!r}. Fix: such as salad/poad-v0."
         )
     collector, minari = _package("minari.data_collector", "minari"), _package("minari", "minari")
-    ids = list(dict.fromkeys(one["env"] for one in results.episodes))
+    ids = list(dict.fromkeys(record["env"] for record in results.episodes))
     if len(ids) != 1:
         raise LangEnvsError(
             f"Expected episodes of one environment, as a Minari data set has; got {ids}. Fix: a results file for each."
@@ -117,7 +117,7 @@ def to_inspect(results: RecordedEpisodes, path: Path) -> Path:
     scorer, header = _package("inspect_ai.scorer", "inspect"), results.header
     if not results.episodes:
         raise LangEnvsError("Expected episodes to export; got none. Fix: play some first.")
-    names = [name for name in _SCORES if all(_is_number(one.get(name)) for one in results.episodes)]
+    names = [name for name in _SCORES if all(_is_number(record.get(name)) for record in results.episodes)]
     samples, epochs = [], dict[str, int]()
     for episode in results.episodes:
         # Episodes of one situation are its epochs: checkpoints of a training, and members of a group.
@@ -141,7 +141,7 @@ def to_inspect(results: RecordedEpisodes, path: Path) -> Path:
             metadata={name: value for name, value in episode.items() if name != "steps_list"},
         )
         samples.append(sample)
-    ids = list(dict.fromkeys(one["env"] for one in results.episodes))
+    ids = list(dict.fromkeys(record["env"] for record in results.episodes))
     spec = log.EvalSpec(
         created=header.get("time", _EPOCH),
         task=", ".join(ids),
@@ -152,7 +152,7 @@ def to_inspect(results: RecordedEpisodes, path: Path) -> Path:
     )
     scores = []
     for name in names:
-        mean = sum(float(one[name]) for one in results.episodes) / len(samples)
+        mean = sum(float(record[name]) for record in results.episodes) / len(samples)
         metrics = {"mean": log.EvalMetric(name="mean", value=mean)}
         scores.append(log.EvalScore(name=name, scorer=name, metrics=metrics))
     counts = {"total_samples": len(samples), "completed_samples": len(samples)}
@@ -203,7 +203,9 @@ def _spec_of(env_id: str, settings: Mapping[str, Any]) -> Any:
 def _asked(step: Mapping[str, Any]) -> str:
     listed = step["admissible_actions"]
     return (
-        step["observation"] if listed is None else "\n".join([step["observation"], "", *(f"- {one}" for one in listed)])
+        step["observation"]
+        if listed is None
+        else "\n".join([step["observation"], "", *(f"- {action}" for action in listed)])
     )
 
 

@@ -65,8 +65,8 @@ def _read(folder: Path, name: str, sources: dict[str, str]) -> None:
 def _require_distinct(sources: dict[str, str]) -> None:
     owners: dict[str, str] = {}
     for name, source in sources.items():
-        for found in _DEFINED.findall(source):
-            for defined in filter(None, (one.strip() for one in ",".join(found).split(","))):
+        for names in _DEFINED.findall(source):
+            for defined in filter(None, (part.strip() for part in ",".join(names).split(","))):
                 if defined in owners:
                     raise ReportError(
                         f"Expected each name once; {name} defines {defined}, as {owners[defined]} does. "

@@ -52,11 +52,11 @@ class _Table:
         self._places: dict[Hashable, int] = {}
 
     def place(self, key: Hashable, row: Callable[[], Any]) -> int:
-        found = self._places.get(key)
-        if found is None:
-            found = self._places[key] = len(self.rows)
+        number = self._places.get(key)
+        if number is None:
+            number = self._places[key] = len(self.rows)
             self.rows.append(row())
-        return found
+        return number
 
 
 class _Texts:
@@ -69,7 +69,7 @@ class _Texts:
         return self.strings.place(text, lambda: text)
 
     def list(self, texts: Sequence[str]) -> int:
-        return self.lists.place(tuple(texts), lambda: [self.text(one) for one in texts])
+        return self.lists.place(tuple(texts), lambda: [self.text(text) for text in texts])
 
 
 def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str, bytes]:
@@ -84,7 +84,7 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
         ReportError: If a number is not finite.
     """
     episodes = report.episodes
-    agents, tasks = (list(dict.fromkeys(one[name] for one in episodes)) for name in ("agent", "task"))
+    agents, tasks = (list(dict.fromkeys(record[name] for record in episodes)) for name in ("agent", "task"))
     drawn, kept = _first_of_each(episodes, pictures), _first_of_each(episodes, shown)
     texts, tiles = _Texts(), Tiles()
     blocks: dict[str, bytes] = {}
@@ -104,21 +104,21 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
     if waiting:
         blocks[f"b{len(blocks)}"] = deflated(waiting)
     numbers_of = {
-        name: {one: place for place, one in enumerate(names)} for name, names in (("agent", agents), ("task", tasks))
+        name: {value: rank for rank, value in enumerate(names)} for name, names in (("agent", agents), ("task", tasks))
     }
     columns: dict[str, list[Any]] = {
-        name: [numbers_of[name][one[name]] for one in episodes] for name in ("agent", "task")
+        name: [numbers_of[name][record[name]] for record in episodes] for name in ("agent", "task")
     }
     origins = _Table()
     columns["origin"] = [origins.place(text, partial(json.loads, text)) for text in map(_origin, episodes)]
-    columns |= {name: [_plain(one.get(source)) for one in episodes] for name, source in _COLUMNS.items()}
+    columns |= {name: [_plain(record.get(source)) for record in episodes] for name, source in _COLUMNS.items()}
     index = {
         "page": PAGE,
         "title": report.title,
-        "metrics": [one._asdict() for one in report.metrics],
-        "scores": [one._asdict() for one in report.scores],
-        "curves": [_curve(one._asdict()) for one in report.curves],
-        "runs": [one._asdict() for one in report.runs],
+        "metrics": [metric._asdict() for metric in report.metrics],
+        "scores": [score._asdict() for score in report.scores],
+        "curves": [_curve(curve._asdict()) for curve in report.curves],
+        "runs": [run._asdict() for run in report.runs],
         "agents": agents,
         "tasks": tasks,
         "origins": origins.rows,
@@ -126,10 +126,13 @@ def pack(report: Report, *, pictures: int, shown: int | None = None) -> dict[str
         "perBlock": EPISODES_PER_BLOCK,
         "tileColumns": tiles.columns,
     }
-    found = {"index": deflated(index), "texts": deflated({"strings": texts.strings.rows, "lists": texts.lists.rows})}
+    blocks_of_all = {
+        "index": deflated(index),
+        "texts": deflated({"strings": texts.strings.rows, "lists": texts.lists.rows}),
+    }
     if len(tiles):
-        found["tiles"] = base64.b64encode(tiles.atlas())
-    return found | blocks
+        blocks_of_all["tiles"] = base64.b64encode(tiles.atlas())
+    return blocks_of_all | blocks
 
 
 def _origin(episode: Mapping[str, Any]) -> str:
@@ -157,10 +160,10 @@ def _first_of_each(episodes: Sequence[Mapping[str, Any]], n: int | None) -> set[
     if n is None or n >= len(episodes):
         return set(range(len(episodes)))
     first: dict[tuple[Any, ...], int] = {}
-    for number, one in enumerate(episodes):
-        if one.get("steps_list"):
-            for kind in (one.get("training_steps"), bool(one.get("success"))):
-                first.setdefault((one["agent"], one["task"], type(kind), kind), number)
+    for number, episode in enumerate(episodes):
+        if episode.get("steps_list"):
+            for kind in (episode.get("training_steps"), bool(episode.get("success"))):
+                first.setdefault((episode["agent"], episode["task"], type(kind), kind), number)
     is_single = len({(agent, task) for agent, task, *_ in first}) == 1
     last = [number for number, episode in enumerate(episodes) if episode.get("steps_list")][-1:] if is_single else []
     order = dict.fromkeys([*last, *first.values(), *range(len(episodes))])
@@ -173,10 +176,10 @@ def _plain(value: Any) -> Any:
 
 def _curve(curve: dict[str, Any]) -> dict[str, Any]:
     def rounded(values: Sequence[float] | None) -> list[float] | None:
-        return None if values is None else [float(f"{one:.6g}") for one in values]
+        return None if values is None else [float(f"{value:.6g}") for value in values]
 
     lines = {name: rounded(curve[name]) for name in ("steps", "values", "low", "high")}
-    return {**curve, **lines, "by_seed": {str(seed): rounded(one) for seed, one in curve["by_seed"].items()}}
+    return {**curve, **lines, "by_seed": {str(seed): rounded(line) for seed, line in curve["by_seed"].items()}}
 
 
 def _pack_episode(episode: Mapping[str, Any], texts: _Texts, tiles: Tiles, *, with_pictures: bool) -> dict[str, Any]:
@@ -206,19 +209,19 @@ def _pack_episode(episode: Mapping[str, Any], texts: _Texts, tiles: Tiles, *, wi
     if any(step.get("alternatives") for step in steps):
         packed["alternatives"] = [
             [
-                None if one is None else [[texts.text(text), _thousandths(log_prob)] for text, log_prob in one]
-                for one in step.get("alternatives") or ()
+                None if pairs is None else [[texts.text(text), _thousandths(log_prob)] for text, log_prob in pairs]
+                for pairs in step.get("alternatives") or ()
             ]
             for step in steps
         ]
     if any(step.get("action_probs") for step in steps):
-        packed["u"] = [[_thousandths(one) for one in step.get("action_probs") or ()] for step in steps]
+        packed["u"] = [[_thousandths(probability) for probability in step.get("action_probs") or ()] for step in steps]
     if any(step.get(name) is not None for step in steps for name in _STEP_EXTRAS):
         packed["d"] = [
             {
-                name: texts.text(one) if isinstance(one, str) else one
+                name: texts.text(value) if isinstance(value, str) else value
                 for name in _STEP_EXTRAS
-                if (one := step.get(name)) is not None
+                if (value := step.get(name)) is not None
             }
             for step in steps
         ]
@@ -235,38 +238,40 @@ def _pack_episode(episode: Mapping[str, Any], texts: _Texts, tiles: Tiles, *, wi
 
 def _flags(episode: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return invalid actions, successes and moves of the steps, where they are not those of most episodes."""
-    found: dict[str, Any] = {}
+    flags: dict[str, Any] = {}
     if any(step["invalid"] for step in steps):
-        found["i"] = [int(step["invalid"]) for step in steps]
+        flags["i"] = [int(step["invalid"]) for step in steps]
     if [step["success"] for step in steps] != [*[False] * (len(steps) - 1), episode["success"]]:
-        found["s"] = [step["success"] for step in steps]
+        flags["s"] = [step["success"] for step in steps]
     if any(step["moves"] != 1 for step in steps):
-        found["m"] = [step["moves"] for step in steps]
-    return found
+        flags["m"] = [step["moves"] for step in steps]
+    return flags
 
 
 def _token_numbers(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the numbers of tokens: log-probabilities, values, number of options, entropies, recorded credits."""
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     if all(step.get("log_probs") for step in steps):
-        found["k"] = [[_thousandths(one) for one in step["log_probs"]] for step in steps]
+        numbers["k"] = [[_thousandths(log_prob) for log_prob in step["log_probs"]] for step in steps]
     if all(step.get("values") for step in steps):
-        found |= _values([step["values"] for step in steps], steps[-1].get("final_value"))
+        numbers |= _values([step["values"] for step in steps], steps[-1].get("final_value"))
     if all(step.get("token_options") for step in steps):
-        found["w"] = [step["token_options"] for step in steps]
+        numbers["w"] = [step["token_options"] for step in steps]
     if all(step.get("entropies") for step in steps):
-        found["e"] = [[None if one is None else _thousandths(one) for one in step["entropies"]] for step in steps]
+        numbers["e"] = [
+            [None if entropy is None else _thousandths(entropy) for entropy in step["entropies"]] for step in steps
+        ]
     names = list(dict.fromkeys(name for step in steps for name in step.get("credits") or ()))
     if names:
-        found["c"] = {name: [(step.get("credits") or {}).get(name) or None for step in steps] for name in names}
-    return found
+        numbers["c"] = {name: [(step.get("credits") or {}).get(name) or None for step in steps] for name in names}
+    return numbers
 
 
 def _values(values: Sequence[Sequence[float]], final: float | None) -> dict[str, Any]:
-    largest = max(abs(one) for row in (*values, [final or 0.0]) for one in row)
+    largest = max(abs(value) for row in (*values, [final or 0.0]) for value in row)
     unit = max(_VALUE_UNIT, largest / (_LARGEST / 2))
-    found: dict[str, Any] = {"v": [[round(one / unit) for one in row] for row in values], "q": unit}
-    return found if final is None else {**found, "z": round(final / unit)}
+    packed: dict[str, Any] = {"v": [[round(value / unit) for value in row] for row in values], "q": unit}
+    return packed if final is None else {**packed, "z": round(final / unit)}
 
 
 def _thousandths(value: float) -> int:

@@ -85,7 +85,7 @@ def build_page(report: Report, *, pictures: int = PICTURES, shown: int | None = 
         "LIVE": html.escape(live, quote=True),
     }
     template = (_PAGE / "index.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], template).encode("utf-8", "backslashreplace")
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], template).encode("utf-8", "backslashreplace")
 
 
 def _hash(text: str) -> str:
@@ -98,8 +98,8 @@ def _hash(text: str) -> str:
 def printed(value: float, low: float | None, high: float | None, metric: Metric) -> str:
     """Return a mean with its interval as text: `0.912 [0.900, 0.921]`, or `0.921` where all seeds got the same."""
     factor, unit = (100, " %") if metric.is_rate else (1, "")
-    known = (end for end in (value, low, high) if end is not None)
-    texts = [f"{factor * end:z.{metric.digits}f}" for end in known]
+    ends = (end for end in (value, low, high) if end is not None)
+    texts = [f"{factor * end:z.{metric.digits}f}" for end in ends]
     return f"{texts[0]}{unit}" if len(set(texts)) == 1 else f"{texts[0]}{unit} [{texts[1]}, {texts[2]}]"
 
 
@@ -107,19 +107,23 @@ def _overview(report: Report) -> str:
     """Write the scores as HTML tables, one for each task."""
     parts = [f"<p>{_text(sentence)}</p>" for sentence in report.about]
     parts += [f'<p class="warning">{_text(run.name)}: {_text(run.remark)}</p>' for run in report.runs if run.remark]
-    metrics = {one.name: one for one in report.metrics}
-    for task in dict.fromkeys(one.task for one in report.scores):
-        own = {(one.agent, one.metric): one for one in report.scores if one.task == task}
-        names = [name for name in metrics if any((agent, name) in own for agent, _ in own)]
+    metrics = {metric.name: metric for metric in report.metrics}
+    for task in dict.fromkeys(score.task for score in report.scores):
+        scores = {(score.agent, score.metric): score for score in report.scores if score.task == task}
+        names = [name for name in metrics if any((agent, name) in scores for agent, _ in scores)]
         head = "".join(f'<th scope="col">{_text(metrics[name].title)}</th>' for name in names)
         rows = []
-        for agent in dict.fromkeys(agent for agent, _ in own):
-            found = [own.get((agent, name)) for name in names]
-            one = next(score for score in found if score is not None)
-            count = f"{one.n_episodes}" if one.n_episodes == one.expected else f"{one.n_episodes} of {one.expected}"
+        for agent in dict.fromkeys(agent for agent, _ in scores):
+            row = [scores.get((agent, name)) for name in names]
+            first_score = next(score for score in row if score is not None)
+            count = (
+                f"{first_score.n_episodes}"
+                if first_score.n_episodes == first_score.expected
+                else f"{first_score.n_episodes} of {first_score.expected}"
+            )
             texts = (
                 "" if score is None else printed(score.value, score.low, score.high, metrics[score.metric])
-                for score in found
+                for score in row
             )
             cells = "".join(f"<td>{text}</td>" for text in texts)
             rows.append(f'<tr><th scope="row">{_text(agent)}</th><td>{count}</td>{cells}</tr>')
@@ -129,9 +133,9 @@ def _overview(report: Report) -> str:
             f'<th scope="col">episodes</th>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div></section>'
         )
     for table in report.tables:
-        head = "".join(f'<th scope="col">{_text(one)}</th>' for one in table.head)
+        head = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in table.head)
         body = "".join(
-            f'<tr><th scope="row">{_text(first)}</th>{"".join(f"<td>{_text(one)}</td>" for one in rest)}</tr>'
+            f'<tr><th scope="row">{_text(first)}</th>{"".join(f"<td>{_text(cell)}</td>" for cell in rest)}</tr>'
             for first, *rest in table.rows
         )
         remark = f"<p>{_text(table.remark)}</p>" if table.remark else ""
@@ -150,7 +154,7 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u20
 
 def _visible(text: str) -> str:
     """Show control, direction and zero-width characters as their code points."""
-    return _UNSAFE.sub(lambda found: f"\u27e8{ord(found[0]):04X}\u27e9", text)
+    return _UNSAFE.sub(lambda match: f"\u27e8{ord(match[0]):04X}\u27e9", text)
 
 
 def _text(text: str) -> str:

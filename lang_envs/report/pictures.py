@@ -116,8 +116,8 @@ class Tiles:
 
         rows = -(-len(self) // self.columns)
         tiles = np.zeros((rows * self.columns, TILE, TILE, 3), dtype=np.uint8)
-        for place, tile in enumerate(self._places):
-            tiles[place] = np.frombuffer(tile, dtype=np.uint8).reshape(TILE, TILE, 3)
+        for index, tile in enumerate(self._places):
+            tiles[index] = np.frombuffer(tile, dtype=np.uint8).reshape(TILE, TILE, 3)
         pixels = tiles.reshape(rows, self.columns, TILE, TILE, 3).swapaxes(1, 2)
         image = Image.fromarray(pixels.reshape(rows * TILE, self.columns * TILE, 3))
         file = io.BytesIO()
@@ -135,10 +135,10 @@ def changes(previous: Picture | None, picture: Picture) -> list[int]:
         previous: Picture of the same size; None before the first one, and all tiles are returned.
         picture: Picture to show.
     """
-    found = []
+    codes = []
     last_place = last_tile = 0
-    for place, tile in enumerate(picture.tiles):
-        if previous is None or previous.tiles[place] != tile:
-            found += [place - last_place, tile - last_tile]
-            last_place, last_tile = place, tile
-    return found
+    for index, tile in enumerate(picture.tiles):
+        if previous is None or previous.tiles[index] != tile:
+            codes += [index - last_place, tile - last_tile]
+            last_place, last_tile = index, tile
+    return codes

@@ -102,7 +102,7 @@ def check(path: Path) -> str:
         results = read_results(path)
         counts, cut = {"episode": len(results.episodes)}, results.cut
         if results.steps_header is not None:
-            counts["step"] = sum(len(one["steps_list"] or ()) for one in results.episodes)
+            counts["step"] = sum(len(episode["steps_list"] or ()) for episode in results.episodes)
     text = ", ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items())
     return text + "".join(f"; the incomplete last line of {name} is left out" for name in cut)
 
@@ -145,15 +145,15 @@ class _File:
         try:
             with self.path.open("rb") as file:
                 for number, text in enumerate(file, start=1):
-                    place = f"line {number} of {self.path}"
+                    position = f"line {number} of {self.path}"
                     if not text.endswith(b"\n") and not self._is_whole(text):
                         self.cut = (self.path.name,)
                     elif not text.strip():
-                        blank = blank or place
+                        blank = blank or position
                     elif blank:
                         raise ReportError(f"Expected a JSON object in {blank}; got an empty line.")
                     else:
-                        yield self._parse(text, place)
+                        yield self._parse(text, position)
         except OSError as error:
             raise ReportError(f"Expected a file that can be read; got {self.path} ({error.strerror}).") from error
 
@@ -167,11 +167,11 @@ class _File:
         except (ValueError, RecursionError):
             return None
 
-    def _parse(self, text: bytes, place: str) -> _Line:
+    def _parse(self, text: bytes, position: str) -> _Line:
         record = self._decoded(text)
         if not isinstance(record, dict):
-            raise ReportError(f"Expected a JSON object in {place}; got {text.strip()[:60]!r}.")
-        return _Line(record, place)
+            raise ReportError(f"Expected a JSON object in {position}; got {text.strip()[:60]!r}.")
+        return _Line(record, position)
 
     def _constant(self, name: str) -> float:
         self._has_constant = True
@@ -194,8 +194,8 @@ class _File:
 def _in_order(header: Mapping[str, Any], lines: Iterator[_Line]) -> Iterator[_Line]:
     """Yield the lines of episodes that the header announces, each once and in its order."""
     ranks = [
-        {one: place for place, one in enumerate(row)}
-        for row in ([one["id"] for one in header["envs"]], header["seeds"])
+        {value: index for index, value in enumerate(row)}
+        for row in ([env["id"] for env in header["envs"]], header["seeds"])
     ]
     discounts = {env["id"]: env["discount"] for env in header["envs"]}
     is_training = header.get("training", False)
@@ -207,8 +207,8 @@ def _in_order(header: Mapping[str, Any], lines: Iterator[_Line]) -> Iterator[_Li
             raise _refused(
                 f"{shown(header['agent']['name'])} as in line 1", shown(record["agent"]), "agent", line.place
             )
-        for name, known in zip(("env", "seed"), ranks, strict=True):
-            if record[name] not in known:
+        for name, ranks_of in zip(("env", "seed"), ranks, strict=True):
+            if record[name] not in ranks_of:
                 raise _refused("a value of the header", shown(record[name]), name, line.place)
         if record["discount"] != discounts[record["env"]]:
             expected = f"{shown(discounts[record['env']])} as in line 1"
@@ -312,7 +312,7 @@ def _join(header: Mapping[str, Any], episodes: Sequence[_Line], file: _File) -> 
         line = next((episode for episode in rest if _belongs(first.record, episode.record)), None)
         if line is None:
             is_training = header.get("training", False) and "training_steps" not in first.record
-            if not is_training and any(_belongs(first.record, one.record) for one in episodes):
+            if not is_training and any(_belongs(first.record, written.record) for written in episodes):
                 raise ReportError(
                     "Expected the steps of every episode once and in order; "
                     f"{first.place} has {_named(first.record)} again."
@@ -333,7 +333,7 @@ def _join(header: Mapping[str, Any], episodes: Sequence[_Line], file: _File) -> 
         records = [step.record for step in steps]
         _require_recomputed(line, records)
         episode["steps_list"] = records
-    if waiting is not None and waiting.record["env"] not in (one["id"] for one in header["envs"]):
+    if waiting is not None and waiting.record["env"] not in (env["id"] for env in header["envs"]):
         raise _refused("a value of the header", shown(waiting.record["env"]), "env", waiting.place)
 
 

@@ -60,7 +60,7 @@ class WrongValueError(Exception):
     @property
     def path(self) -> str:
         """The field as text, such as `advantages.POAD[3]`."""
-        parts = (f"[{one}]" if isinstance(one, int) else f".{shown(one)[1:-1]}" for one in self.field)
+        parts = (f"[{part}]" if isinstance(part, int) else f".{shown(part)[1:-1]}" for part in self.field)
         return "".join(parts).removeprefix(".")
 
 
@@ -139,7 +139,7 @@ def _are_finite(values: Iterable[float]) -> bool:
 
 def _array_check(schema: Mapping[str, Any]) -> Check:
     fewest, most = schema.get("minItems", 0), schema.get("maxItems", math.inf)
-    first = [compile_schema(one) for one in schema.get("prefixItems", ())]
+    first = [compile_schema(item) for item in schema.get("prefixItems", ())]
     each = compile_schema(schema["items"]) if "items" in schema else None
     are_plain = _plain_check(schema.get("items", {}))
 
@@ -149,13 +149,13 @@ def _array_check(schema: Mapping[str, Any]) -> Check:
             raise WrongValueError(f"a list of {limits}", f"{len(values)}")
         if are_plain is not None and are_plain(values):
             return
-        for place, value in enumerate(values):
-            one = first[place] if place < len(first) else each
+        for index, value in enumerate(values):
+            check_item = first[index] if index < len(first) else each
             try:
-                if one is not None:
-                    one(value)
+                if check_item is not None:
+                    check_item(value)
             except WrongValueError as error:
-                error.field.insert(0, place)
+                error.field.insert(0, index)
                 raise
 
     return check
@@ -171,7 +171,7 @@ def _plain_check(items: Mapping[str, Any]) -> Callable[[list[Any]], bool] | None
 
 def _object_check(schema: Mapping[str, Any]) -> Check:
     required = schema.get("required", ())
-    known = {name: compile_schema(one) for name, one in schema.get("properties", {}).items()}
+    checks = {name: compile_schema(item) for name, item in schema.get("properties", {}).items()}
     other = compile_schema(schema["additionalProperties"]) if "additionalProperties" in schema else None
 
     def check(values: dict[str, Any]) -> None:
@@ -179,10 +179,10 @@ def _object_check(schema: Mapping[str, Any]) -> Check:
             if name not in values:
                 raise WrongValueError("a value", "none", name)
         for name, value in values.items():
-            one = known.get(name, other)
+            check_value = checks.get(name, other)
             try:
-                if one is not None:
-                    one(value)
+                if check_value is not None:
+                    check_value(value)
             except WrongValueError as error:
                 error.field.insert(0, name)
                 raise

@@ -171,20 +171,20 @@ def learning_curve(
         ValueError: If a seed has no evaluations, or its steps do not rise.
     """
     points = {seed: np.array(pairs, dtype=np.float64) for seed, pairs in evaluations.items()}
-    if not points or any(one.ndim != 2 or (np.diff(one[:, 0]) <= 0).any() for one in points.values()):
+    if not points or any(curve.ndim != 2 or (np.diff(curve[:, 0]) <= 0).any() for curve in points.values()):
         raise ValueError(
             f"Expected for every seed pairs of (step, score), with rising steps; got {dict(evaluations)!r:.200}. "
             "Fix: sort them, and leave out repeated steps."
         )
-    begin, end = max(one[0, 0] for one in points.values()), min(one[-1, 0] for one in points.values())
+    begin, end = max(curve[0, 0] for curve in points.values()), min(curve[-1, 0] for curve in points.values())
     steps = next(iter(points.values()))[:, 0]
     steps = steps[(steps >= begin) & (steps <= end)]
     if not len(steps):
         raise ValueError("Expected seeds whose evaluations overlap; got none that do. Fix: evaluate at the same steps.")
-    by_seed = np.array([np.interp(steps, one[:, 0], one[:, 1]) for one in points.values()])
-    found = [estimate([column], statistic) for column in by_seed.T]
+    by_seed = np.array([np.interp(steps, curve[:, 0], curve[:, 1]) for curve in points.values()])
+    estimates = [estimate([column], statistic) for column in by_seed.T]
     low, high = (
-        np.array([one.value if end is None else end for one, end in zip(found, ends, strict=True)])
-        for ends in zip(*((one.low, one.high) for one in found), strict=True)
+        np.array([point.value if end is None else end for point, end in zip(estimates, ends, strict=True)])
+        for ends in zip(*((point.low, point.high) for point in estimates), strict=True)
     )
-    return Curve(steps, np.array([one.value for one in found]), low, high, by_seed)
+    return Curve(steps, np.array([point.value for point in estimates]), low, high, by_seed)

@@ -41,7 +41,7 @@ _MAX_HEADER = 1 << 17
 """Maximum number of bytes of a report's header: message and output at their bounds, every character escaped."""
 _N_TRIES = 3
 """Number of tries: one, one after a death, and one more, as the cause may have killed the next child too."""
-_ESSENTIAL = {Layer.LANDLOCK.value, Layer.SECCOMP.value}
+_REQUIRED_LAYERS = {Layer.LANDLOCK.value, Layer.SECCOMP.value}
 
 Confining = Literal["auto", "require"]
 
@@ -185,7 +185,7 @@ class Sandbox:
             connection = _Connection(self.place)
         except SandboxError:  # it has died, or ended with its last client, as we came
             connection = _Connection(self.place)
-        missing = sorted(_ESSENTIAL - set(connection.hello["layers"]))
+        missing = sorted(_REQUIRED_LAYERS - set(connection.hello["layers"]))
         self.is_confined = not missing
         if not missing:
             return connection

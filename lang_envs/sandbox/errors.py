@@ -7,7 +7,7 @@ from lang_envs.errors import LangEnvsError
 __all__ = ["SandboxError", "SandboxUnavailableError", "SandboxWarning", "fix_of"]
 
 _NO_SPACE = "free space, or set XDG_RUNTIME_DIR to a folder with some"
-_NOT_OURS = "set XDG_RUNTIME_DIR to a folder that you can write to"
+_NO_ACCESS = "set XDG_RUNTIME_DIR to a folder that you can write to"
 _FIXES = {
     errno.EAGAIN: "raise the limit on processes (ulimit -u), or end some of this user's",
     errno.EMFILE: "raise the limit on open files (ulimit -n), or take fewer splits at a time",
@@ -16,8 +16,8 @@ _FIXES = {
     errno.ENOMEM: "free memory, or raise its limit (ulimit -v)",
     errno.ENOSPC: _NO_SPACE,
     errno.EDQUOT: _NO_SPACE,
-    errno.EROFS: _NOT_OURS,
-    errno.EACCES: _NOT_OURS,
+    errno.EROFS: _NO_ACCESS,
+    errno.EACCES: _NO_ACCESS,
 }
 
 

@@ -129,9 +129,9 @@ class Forker:
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._ended.append(_as_ended(self._read(socket.MSG_DONTWAIT)))
-        found = list(self._ended)
+        ended = list(self._ended)
         self._ended.clear()
-        return found
+        return ended
 
     def close(self) -> None:
         """Wait until all children, which the caller has killed, and the process itself have ended."""
@@ -149,7 +149,7 @@ class Forker:
 
 def _as_ended(record: _Record) -> Ended:
     usage = record.usage
-    cpu = sum(one.seconds + one.micros / 1e6 for one in (usage.user, usage.system))
+    cpu = sum(time.seconds + time.micros / 1e6 for time in (usage.user, usage.system))
     return Ended(record.pid, record.status, cpu, usage.peak * (1 if sys.platform == "darwin" else 1024))
 
 

@@ -65,7 +65,7 @@ _ENVIRONMENT = {
     "LANG": "C.UTF-8",
     "PATH": "/usr/bin:/bin",
 }
-_PASSED_ON = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
+_INHERITED_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Variables that help an interpreter to find its libraries, on clusters with modules for instance."""
 
 
@@ -233,7 +233,7 @@ def _launch(meeting: tuple[int, int, int], socket_name: str, place: Place, stder
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=stderr,
-        env={**_ENVIRONMENT, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}},
+        env={**_ENVIRONMENT, **{name: os.environ[name] for name in _INHERITED_VARIABLES if name in os.environ}},
         pass_fds=meeting,
         start_new_session=True,
     ).wait()

@@ -44,7 +44,7 @@ _N_OTHER_FILES = 64
 _TICK = 0.02
 """Seconds between two looks at the clocks of the children that run."""
 _FIRST_CLIENT_SECONDS = 60.0
-_OPEN_SHARE = 0.1
+_PREFERRED_SHARE = 0.1
 """Share of the time limit for which a split may take tasks while an older evaluation waits for another split."""
 _PAUSE = 0.1
 """Seconds until a fork that the system refused is tried again."""
@@ -247,8 +247,12 @@ class Supervisor:
         elif "cancel" in message:
             self._cancel(client, message)
         elif "files" in message:
-            (evaluation,) = (one for one in self._admitted if one.client is client and one.number == message["files"])
-            pairs = [files[place : place + 2] for place in range(0, len(files), 2)]
+            (evaluation,) = (
+                admitted
+                for admitted in self._admitted
+                if admitted.client is client and admitted.number == message["files"]
+            )
+            pairs = [files[start : start + 2] for start in range(0, len(files), 2)]
             self._queue.extend(
                 _Task(evaluation, split, table, labels, pair)
                 for split, ((table, labels), pair) in enumerate(zip(evaluation.held, pairs, strict=True))
@@ -277,7 +281,7 @@ class Supervisor:
         """Ask for the files of evaluations that have waited, while there is room."""
         while self._waiting:
             evaluation = min(self._waiting, key=self._turn)
-            if sum(len(one.held) for one in self._admitted) + len(evaluation.held) > self._max_admitted:
+            if sum(len(admitted.held) for admitted in self._admitted) + len(evaluation.held) > self._max_admitted:
                 return
             self._waiting.remove(evaluation)
             self._admitted.append(evaluation)
@@ -376,7 +380,7 @@ class Supervisor:
                 is_awaited.add(task.table)
             elif (
                 task.table not in is_awaited
-                or now - self._opened[task.table] < _OPEN_SHARE * task.evaluation.limits["time_limit"]
+                or now - self._opened[task.table] < _PREFERRED_SHARE * task.evaluation.limits["time_limit"]
             ):
                 return task
         return None

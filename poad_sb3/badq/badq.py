@@ -34,7 +34,7 @@ from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_ob
 
 Self = TypeVar("Self", bound="BADQ")
 
-_MOST_WHITENED = 1024
+_MAX_WHITENED = 1024
 """Number of distinct questions that the input whitening is fitted to; it is refitted whenever the steps double."""
 _COUNTS = ("buffer_size", "batch_size", "train_freq", "gradient_steps", "target_update_interval", "n_steps")
 _SHARES = ("gamma", "exploration_initial_eps", "exploration_final_eps")
@@ -296,7 +296,7 @@ class BADQ(ResumableOffPolicy):
         self._update_learning_rate([self.policy.critic_optimizer])
         if self.num_timesteps >= 2 * self._whitened_at:
             self._whitened_at = self.num_timesteps
-            self.policy.fit_whitening(self.replay_buffer.latest_questions(_MOST_WHITENED))
+            self.policy.fit_whitening(self.replay_buffer.latest_questions(_MAX_WHITENED))
         heads, distribution = self.policy.critic, self.policy.distribution
         logged: list[dict[str, float]] = []
         for _ in range(self.gradient_steps):

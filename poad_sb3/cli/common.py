@@ -66,7 +66,7 @@ def algorithm(name: str) -> type[LLMOnPolicyAlgorithm]:
     return kind
 
 
-def found(source: Path) -> tuple[Path, RunConfig | None]:
+def checkpoint_at(source: Path) -> tuple[Path, RunConfig | None]:
     """Return the checkpoint and the run at a path; see `poad_sb3.runs.loading.find_checkpoint`."""
     from poad_sb3.runs.loading import find_checkpoint
 

@@ -19,7 +19,7 @@ from stable_baselines3.common.utils import get_device
 from lang_envs import ENV_ROWS
 from lang_envs.errors import LangEnvsError
 from lang_envs.machine import n_cores
-from poad_sb3.cli.common import environments, fail, found
+from poad_sb3.cli.common import checkpoint_at, environments, fail
 from poad_sb3.cli.memory import size
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributed.cluster_doctor import describe_nodes
@@ -89,7 +89,7 @@ def show_acting(console: Console, subject: str, *, as_json: bool = False) -> boo
     path = Path(subject)
     if path.suffix == ".zip" or (path / "latest.zip").is_file():
         try:
-            header = read_header(found(path)[0])
+            header = read_header(checkpoint_at(path)[0])
         except PoadError as error:
             fail(str(error))
         facts = {name: header[name] for name in ("algorithm", "num_timesteps", "action_sampling", "model")}

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from lang_envs.cli.common import parse_settings
 from lang_envs.errors import LangEnvsError
-from poad_sb3.cli.common import environments, fail, found, moved_model
+from poad_sb3.cli.common import checkpoint_at, environments, fail, moved_model
 from poad_sb3.common.save_util import read_header
 from poad_sb3.errors import PoadError
 
@@ -49,7 +49,7 @@ def evaluate_run(
         seed: Seed of the episodes and of the samples.
     """
     moved = moved_model(settings)
-    checkpoint, config = found(source)
+    checkpoint, config = checkpoint_at(source)
     if env_id is None and config is None:
         fail(f"Expected --env ID with a checkpoint that is in no run's folder; got {source}.")
     of_run = config is not None and env_id in (None, config.env_id)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from poad_sb3.cli.common import fail, found, moved_model
+from poad_sb3.cli.common import checkpoint_at, fail, moved_model
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.errors import PoadError
 from poad_sb3.export.export import Export, export_policy, push
@@ -44,7 +44,7 @@ def export_run(
     if public and repo_id is None:
         fail("Expected --push USER/REPO with --public; got --public alone. Fix: leave it out.")
     moved = moved_model(settings)
-    checkpoint, _ = found(source)
+    checkpoint, _ = checkpoint_at(source)
     try:
         model = _load(checkpoint, moved)
         exported = export_policy(model, folder, merge=merge, overwrite=overwrite, check=check)

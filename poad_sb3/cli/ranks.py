@@ -20,7 +20,7 @@ from poad_sb3.distributed.launch import LOST_RANK, launch
 from poad_sb3.errors import CheckpointError, LostRankError, RankError
 from poad_sb3.runs.run_folder import RunFolder
 
-_MOST_FAILURES = 3
+_MAX_FAILURES = 3
 """Maximum number of losses of a rank without a new checkpoint between them; the next one ends the command."""
 
 
@@ -47,7 +47,7 @@ def launch_ranks(n_procs: int, request: Request, out: Path | None, *, resume: bo
             reached = _steps(folder)
             failures = failures + 1 if reached == before else 1
             before = reached
-            if failures > _MOST_FAILURES:
+            if failures > _MAX_FAILURES:
                 fail(
                     f"{error} It was the {failures}th loss without progress. Fix: fewer ranks, or more memory.",
                     LOST_RANK,

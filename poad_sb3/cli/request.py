@@ -21,7 +21,7 @@ from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import MERGED, PRESETS
 from poad_sb3.runs.run_folder import RunConfig, differences
 
-_APART = {"seed": "--seed", "policy": "nothing", "env": "ENV", "verbose": "nothing", "tensorboard_log": "--out"}
+_OPTION_OF = {"seed": "--seed", "policy": "nothing", "env": "ENV", "verbose": "nothing", "tensorboard_log": "--out"}
 """Arguments that `--set` refuses, and the option that sets each."""
 _STEPS, _SAVE_EVERY = 10_000, 1_000
 
@@ -72,8 +72,8 @@ class Request:
         """Return a request from the options of the command line."""
         arguments = parse_settings("--set", settings, fail)
         for name in arguments:
-            if name in _APART:
-                fail(f"Expected a constructor argument after --set; got {name}, which is set by {_APART[name]}.")
+            if name in _OPTION_OF:
+                fail(f"Expected a constructor argument after --set; got {name}, which is set by {_OPTION_OF[name]}.")
         return cls(
             algorithm=None if algo is None else algorithm_name(algo),
             arguments=arguments,

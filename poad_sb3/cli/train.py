@@ -22,7 +22,7 @@ from stable_baselines3.common.utils import get_device
 from lang_envs.cli.common import echo
 from lang_envs.errors import LangEnvsError
 from poad_sb3.bc import warm_start
-from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, algorithm, environments, fail, found, require_device
+from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, algorithm, checkpoint_at, environments, fail, require_device
 from poad_sb3.cli.memory import MemoryCallback, show_memory
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.report import write_run_report
@@ -101,7 +101,7 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
         given = {name: getattr(request, name) for name in free_to_change}
         config = replace(existing, **{name: value for name, value in given.items() if value is not None})
     if config.warm_start is not None and existing is None:
-        found(Path(config.warm_start))
+        checkpoint_at(Path(config.warm_start))
     if request.n_actors is not None and config.ray in (None, _NO_RAY):
         fail(f"Expected --ray beside --n-actors {request.n_actors}; got none. Fix: --ray local.")
     if request.n_actors is not None and request.n_actors > config.n_envs:
@@ -238,7 +238,7 @@ def _warm_start(config: RunConfig, model: LLMOnPolicyAlgorithm) -> None:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            warm_start(model, found(Path(config.warm_start))[0])
+            warm_start(model, checkpoint_at(Path(config.warm_start))[0])
     except LostRankError:
         raise
     except BAD as error:

@@ -172,4 +172,4 @@ def _colour(advantage: float, scale: float) -> str:
     """
     share = min(abs(advantage) / scale, 1.0) if math.isfinite(advantage) else 0.0
     end = (60, 150, 255) if advantage > 0 else (255, 140, 40)
-    return f"rgb({','.join(str(round(150 + share * (one - 150))) for one in end)})"
+    return f"rgb({','.join(str(round(150 + share * (channel - 150))) for channel in end)})"

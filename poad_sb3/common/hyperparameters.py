@@ -498,10 +498,10 @@ def _laid_under(preset: Preset, algorithm: str, n_envs: int | None, overrides: M
     return _merged(arguments, overrides)
 
 
-def _with_batch_size(found: Preset, algorithm: str, n_envs: int | None, arguments: dict[str, Any]) -> dict[str, Any]:
+def _with_batch_size(entry: Preset, algorithm: str, n_envs: int | None, arguments: dict[str, Any]) -> dict[str, Any]:
     """Add the batch size that gives the preset's number of minibatches, unless one is given."""
-    rollout = arguments["n_steps"] * (found.n_envs if n_envs is None else n_envs)
-    return {"batch_size": max(1, rollout // found.minibatches[algorithm]), **arguments}
+    rollout = arguments["n_steps"] * (entry.n_envs if n_envs is None else n_envs)
+    return {"batch_size": max(1, rollout // entry.minibatches[algorithm]), **arguments}
 
 
 def _copy(arguments: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -48,7 +48,7 @@ Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
 _LONG_EPISODE = 10_000
 """Number of steps without the end of an episode until a rollout of whole episodes warns."""
 
-_MOST_TOO_LONG = 0.5
+_MAX_TOO_LONG_SHARE = 0.5
 """Share of texts that the action space cannot hold above which a rollout warns."""
 
 
@@ -611,7 +611,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             return
         share = rollout_buffer.n_too_long / int(rollout_buffer.counted.sum())
         self.logger.record("rollout/too_long_share", share)
-        if share > _MOST_TOO_LONG:
+        if share > _MAX_TOO_LONG_SHARE:
             self._warn_once(
                 "too long",
                 "Expected texts that the action space holds, of at most "

@@ -14,7 +14,7 @@ from poad_sb3.prompts import Question
 
 __all__ = ["knows_tokens", "prompt_texts", "token_fields"]
 
-_MOST = 8
+_MAX_ALTERNATIVES = 8
 """Maximum number of tokens that are listed for each decision, the chosen one included."""
 
 
@@ -63,7 +63,7 @@ def _by_token(
         options[decision.position] = len(decision.children) or lm.base.config.get_text_config().vocab_size
     alternatives: list[list[tuple[str, float]] | None] = [None] * len(action)
     entropies: list[float | None] = [None if n > 1 else 0.0 for n in options]
-    for choice in distribution.token_choices(question, chosen.path, cache, most=_MOST):
+    for choice in distribution.token_choices(question, chosen.path, cache, most=_MAX_ALTERNATIVES):
         at = choice.position
         text = partial(_text_after, lm.tokenizer, (*prompt, *action[:at]))
         untaken = [
@@ -71,7 +71,7 @@ def _by_token(
             for token, log_prob in zip(choice.tokens, choice.log_probs, strict=True)
             if token != action[at]
         ]
-        alternatives[at] = [(text(action[at]), float(chosen.log_probs[at])), *untaken[: _MOST - 1]]
+        alternatives[at] = [(text(action[at]), float(chosen.log_probs[at])), *untaken[: _MAX_ALTERNATIVES - 1]]
         entropies[at] = choice.entropy
     return {"token_options": options, "alternatives": alternatives, "entropies": entropies}
 

@@ -28,9 +28,9 @@ MARGIN = 2.5
 """Largest allowed ratio of a deviation to the clean one: about half way, on a logarithmic scale, to the ratio sqrt(26)
 that noise of five times the clean deviation gives."""
 _ERRORS_OF_MEAN = 4.0
-_LEAST_STD = 1e-3
+_MIN_STD = 1e-3
 """Deviation that is allowed in any dtype: the clipped ratio hides it, and kernels of float32 differ too."""
-_LEAST_LARGEST = 6.0
+_MIN_LARGEST_PER_STD = 6.0
 """Least bound of the largest difference, in deviations.
 
 It is the largest of a normal variable in some hundred million draws, more than a small calibration shows.
@@ -76,8 +76,8 @@ class CleanMismatch:
     @classmethod
     def of(cls, mismatch: Mismatch) -> CleanMismatch:
         """Take a measured batch as clean; figures below those of unavoidable rounding are raised to them."""
-        std = max(mismatch.std, _LEAST_STD)
-        return cls(std, mismatch.response_std, max(mismatch.largest, _LEAST_LARGEST * std))
+        std = max(mismatch.std, _MIN_STD)
+        return cls(std, mismatch.response_std, max(mismatch.largest, _MIN_LARGEST_PER_STD * std))
 
     def bounds(self, n_responses: int, n_tokens: int) -> dict[str, float]:
         """Return the bounds of a batch: of its standard deviation, absolute mean and largest absolute difference.

@@ -207,13 +207,13 @@ class _Call:
         operations: Pairs of a place in the actor and the operation of the environment there.
         packed: Same pairs, pickled.
         answer: Reference to the answer; None until a request for it is sent.
-        found: Results by the number of the environment; None until they are there.
+        results: Results by the number of the environment; None until they are there.
     """
 
     operations: list[tuple[int, Operation]]
     packed: bytes
     answer: Any = None
-    found: dict[int, Any] | None = None
+    results: dict[int, Any] | None = None
 
 
 @dataclass
@@ -333,13 +333,13 @@ class _Actors:
         calls = [actor.calls.pop(key) for actor in asked]
         if failed is not None:
             raise failed
-        return {index: value for call in calls for index, value in (call.found or {}).items()}
+        return {index: value for call in calls for index, value in (call.results or {}).items()}
 
     def _answer(self, actor: _Actor, call: _Call) -> None:
         """Wait for an actor's answer to a call; a lost actor is restored and asked again."""
         import ray
 
-        while call.found is None:
+        while call.results is None:
             try:
                 if actor.is_new:
                     self._restore(actor)
@@ -350,7 +350,7 @@ class _Actors:
             actor.n_losses = 0
             for (index, operation), (value, state) in zip(call.operations, answers, strict=True):
                 actor.histories[index].note(operation, value, state)
-            call.found = {
+            call.results = {
                 actor.span[index]: value for (index, _), (value, _) in zip(call.operations, answers, strict=True)
             }
 
@@ -400,7 +400,7 @@ class _Actors:
             call.answer: other
             for other in self._all
             for call in other.calls.values()
-            if not (other.is_new or call.answer is None) and call.found is None
+            if not (other.is_new or call.answer is None) and call.results is None
         }
         ready, _ = ray.wait([*answers], num_returns=len(answers), timeout=_SECONDS_TO_NOTICE) if answers else ([], [])
         for answer in ready:
@@ -437,7 +437,7 @@ class _Actors:
         actor.is_new = False
         _log.warning("Actor %d was made again: %s.", actor.number, actor.about)
         for call in actor.calls.values():
-            if call.found is None:
+            if call.results is None:
                 self._send(actor, call)
 
     def _note_loss(self, actor: _Actor, error: Exception) -> None:

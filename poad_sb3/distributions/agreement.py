@@ -156,7 +156,7 @@ def probe_log_probs(lm: LanguageModel, base: Any) -> list[Tensor]:
         lm: Language model whose prompts are probed.
         base: Transformers model to score them by.
     """
-    return [_own(base, prompt) for prompt in _prompts(lm)[0]]
+    return [_reference_log_probs(base, prompt) for prompt in _prompts(lm)[0]]
 
 
 def log_prob_error(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
@@ -285,13 +285,16 @@ def _log_prob_error(lm: LanguageModel) -> float:
         ours = lm.vocabulary_logits(lm.hidden_states([rows[index] for index in chunk])).log_softmax(-1)
         worst = max(
             worst,
-            *(_difference(log_prob, _own(lm.base, prompts[at])) for log_prob, at in zip(ours, chunk, strict=True)),
+            *(
+                _difference(log_prob, _reference_log_probs(lm.base, prompts[at]))
+                for log_prob, at in zip(ours, chunk, strict=True)
+            ),
         )
     return worst
 
 
 @torch.no_grad()
-def _own(base: Any, tokens: TokenIds) -> Tensor:
+def _reference_log_probs(base: Any, tokens: TokenIds) -> Tensor:
     """Compute the log-probabilities of the next token by the architecture's own forward pass."""
     logits: Tensor = base(input_ids=torch.tensor([tokens], device=base.device), use_cache=False).logits
     return logits[0, -1].float().log_softmax(0)

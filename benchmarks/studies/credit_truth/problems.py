@@ -80,20 +80,22 @@ def explored(env_id: str) -> Problem:
     numbers = {worlds[0]: 0}
     texts: dict[tuple[str, tuple[str, ...]], int] = {}
     while len(ways) < len(worlds):
-        here = first | {"world": worlds[len(ways)]}
-        env.set_state(here)
+        state = first | {"world": worlds[len(ways)]}
+        env.set_state(state)
         actions = tuple(env.admissible_actions() or ())
         listed.append(texts.setdefault((str(env._describe()), actions), len(texts)))
-        found = []
+        outcomes = []
         for action in actions:
-            env.set_state(here)
+            env.set_state(state)
             _, reward, terminated, _, info = env.step_text(action)
             after, duration = env.get_state()["world"], int(info.get("primitive_steps", 1))
             if not terminated and unclocked(after) not in numbers:
                 numbers[unclocked(after)] = len(worlds)
                 worlds.append(unclocked(after))
-            found.append((action, reward, None if terminated else numbers[unclocked(after)], duration, info["success"]))
-        ways.append(found)
+            outcomes.append(
+                (action, reward, None if terminated else numbers[unclocked(after)], duration, info["success"])
+            )
+        ways.append(outcomes)
         if len(worlds) > _MAX_STATES:
             raise StudyError(f"Expected at most {_MAX_STATES:,} states; {env_id} has more. Fix: another task.")
     limits: Any = env
@@ -110,15 +112,15 @@ def _assembled(
     tokenize: Callable[[str], tuple[Any, ...]] | None = None,
 ) -> Problem:
     """Fill the arrays; the last state is the end."""
-    phrases = list(dict.fromkeys(action for found in ways for action, *_ in found))
+    phrases = list(dict.fromkeys(action for outcomes in ways for action, *_ in outcomes))
     columns = {phrase: number for number, phrase in enumerate(phrases)}
     n_states, n_actions = len(ways) + 1, len(phrases)
     shape = (n_states, n_actions)
     admissible, successes = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     rewards, durations = np.zeros(shape), np.ones(shape, dtype=np.int64)
     transitions = np.zeros((*shape, n_states))
-    for state, found in enumerate(ways):
-        for action, reward, after, duration, success in found:
+    for state, outcomes in enumerate(ways):
+        for action, reward, after, duration, success in outcomes:
             at = (state, columns[action])
             admissible[at], rewards[at], durations[at], successes[at] = True, reward, duration, success
             transitions[(*at, n_states - 1 if after is None else after)] = 1.0
@@ -166,11 +168,11 @@ def independent(env_id: str, *, share: bool, **kwargs: Any) -> Problem:
     admissible[-1] = False
     transitions = np.zeros((n_states, n_actions, n_states))
     for step in range(horizon):
-        here = slice(step * n_targets, (step + 1) * n_targets)
+        rows = slice(step * n_targets, (step + 1) * n_targets)
         if step + 1 < horizon:
-            transitions[here, :, (step + 1) * n_targets : (step + 2) * n_targets] = 1 / n_targets
+            transitions[rows, :, (step + 1) * n_targets : (step + 2) * n_targets] = 1 / n_targets
         else:
-            transitions[here, :, -1] = 1.0
+            transitions[rows, :, -1] = 1.0
     start = np.zeros(n_states)
     start[:n_targets] = 1 / n_targets
     mdp = TokenMDP(tuple(map(_tokenize(), env.sentences)), admissible, rewards, transitions, 1.0)
@@ -217,8 +219,11 @@ def worked_example() -> Problem:
     truth: Mapping[str, Any] = json.loads(_VECTORS.read_text(encoding="utf-8"))["truth"]
     names = list(truth["actions"])
     ways = [
-        [(text, reward, None if after is None else names.index(after), 1, after is None) for text, reward, after in one]
-        for one in truth["actions"].values()
+        [
+            (text, reward, None if after is None else names.index(after), 1, after is None)
+            for text, reward, after in outcomes
+        ]
+        for outcomes in truth["actions"].values()
     ]
     start = np.eye(1, len(names) + 1)[0]
 

@@ -70,15 +70,15 @@ class Anchored:
 
 def critic_rows(gamma: float) -> list[Row]:
     """Return the rows with a critic."""
-    found = [Row("action GAE (TWOSOME, turn-PPO)", GAE(gamma, LAMBDA, credit_level="action"))]
-    found += [Row(f"BAD, lambda_token {lam:g}", GAE(gamma, LAMBDA, 1.0, lam)) for lam in (1.0, 0.95, 0.8, 0.0)]
-    found += [Row("BAD, lambda 1, lambda_token 1", GAE(gamma, 1.0, 1.0, 1.0))]
-    found += [
+    rows = [Row("action GAE (TWOSOME, turn-PPO)", GAE(gamma, LAMBDA, credit_level="action"))]
+    rows += [Row(f"BAD, lambda_token {lam:g}", GAE(gamma, LAMBDA, 1.0, lam)) for lam in (1.0, 0.95, 0.8, 0.0)]
+    rows += [Row("BAD, lambda 1, lambda_token 1", GAE(gamma, 1.0, 1.0, 1.0))]
+    rows += [
         Row(f"NTPO, lambda_token {lam:g}", GAE(gamma, LAMBDA, gamma, lam), gamma_token=gamma) for lam in (1.0, 0.95)
     ]
-    matched = [(one, f"BAD, traces of NTPO {one:g}", GAE(gamma, LAMBDA, 1.0, gamma * one)) for one in (1.0, 0.95)]
-    found += [Row(name, strategy) for _, name, strategy in matched]
-    found += [
+    matched = [(lam, f"BAD, traces of NTPO {lam:g}", GAE(gamma, LAMBDA, 1.0, gamma * lam)) for lam in (1.0, 0.95)]
+    rows += [Row(name, strategy) for _, name, strategy in matched]
+    rows += [
         Row("ARCHER, gamma_token 1", GAE(gamma, LAMBDA, 1.0, 1.0, bootstrap="action")),
         Row(
             "ARCHER",
@@ -87,16 +87,16 @@ def critic_rows(gamma: float) -> list[Row]:
             from_last_token=True,
         ),
     ]
-    found += [
+    rows += [
         Row(f"bi-level GAE, lambda_token {lam:g}", BiLevelGAE(gamma, LAMBDA, 1.0, lam)) for lam in (1.0, 0.95, 0.8)
     ]
-    found += [
+    rows += [
         Row("bi-level GAE as published (last anchor)", BiLevelGAE(gamma, LAMBDA, 1.0, LAMBDA, bootstrap="action")),
         Row("turn GAE, anchor mean", GAE(gamma, LAMBDA, credit_level="action"), anchor="mean"),
         Row("turn GAE, anchor last", GAE(gamma, LAMBDA, credit_level="action"), anchor="last"),
         Row("BAD, mean over the action's tokens", GAE(gamma, LAMBDA, 1.0, 1.0), per_token=True),
     ]
-    return found
+    return rows
 
 
 def critic_free_rows(gamma: float) -> list[Row]:

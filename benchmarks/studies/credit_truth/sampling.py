@@ -84,7 +84,7 @@ def sample_groups(
         single["score"] = np.ones_like(single["return to go"])
         for size in GROUP_SIZES:
             weights = _weights_of(problem, sample, rows, size, single)
-            vectors = {name: one @ basis for name, one in weights.items()}
+            vectors = {name: weight @ basis for name, weight in weights.items()}
             for row in rows:
                 controls, means = _controls(row, rows, vectors, truth)
                 key = (row.name, size)
@@ -92,7 +92,7 @@ def sample_groups(
                     coefficients[key] = _fitted(vectors[row.name], controls)
                 else:
                     _add(sums[key], vectors[row.name], controls, means, coefficients[key], size)
-    return {key: _summary(one, key[1]) for key, one in sums.items()}
+    return {key: _summary(total, key[1]) for key, total in sums.items()}
 
 
 def _controls_of(gamma: float) -> dict[str, Estimator]:
@@ -114,43 +114,47 @@ def _weights_of(
         flat = np.bincount(places, weights=advantages, minlength=n_groups * n_pairs)
         return flat.reshape(n_groups, n_pairs) / size
 
-    known: dict[Estimator, Floats] = {}
+    computed: dict[Estimator, Floats] = {}
 
     def of(strategy: Estimator) -> Floats:
         if isinstance(strategy, GiGPOSum):  # the sum that `GiGPOSum.advantages` makes, of parts that are rows
             of_episode, of_step = strategy.parts
             return of(of_episode) + strategy.omega * of(of_step)
-        if strategy not in known:
+        if strategy not in computed:
             if isinstance(strategy, ReturnToGo):  # as its `advantages`, from returns that are computed once
-                found = strategy.compared(single["return to go"][step, env, 0], rollout, (step, env))
+                weights = strategy.compared(single["return to go"][step, env, 0], rollout, (step, env))
             else:
-                found = strategy.advantages(rollout)[step, env, 0]
-            known[strategy] = np.asarray(found, dtype=np.float64)
-        return known[strategy]
+                weights = strategy.advantages(rollout)[step, env, 0]
+            computed[strategy] = np.asarray(weights, dtype=np.float64)
+        return computed[strategy]
 
-    found = {row.name: collected(of(row.strategy) / (tokens if row.per_token else 1.0)) for row in rows}
-    return found | {name: collected(one[step, env, 0]) for name, one in single.items()}
+    weights = {row.name: collected(of(row.strategy) / (tokens if row.per_token else 1.0)) for row in rows}
+    return weights | {name: collected(values[step, env, 0]) for name, values in single.items()}
 
 
 def _controls(
     row: GroupRow, rows: list[GroupRow], vectors: dict[str, Floats], truth: PolicyGradients
 ) -> tuple[list[Floats], list[Floats]]:
-    known = list(CONTROLS)
+    controls = list(CONTROLS)
     if not row.is_unbiased:
-        known += [(one.name, one.truth) for one in rows if one.strategy.leave_one_out or one.name.startswith("step")]
+        controls += [
+            (reported.name, reported.truth)
+            for reported in rows
+            if reported.strategy.leave_one_out or reported.name.startswith("step")
+        ]
     zero = np.zeros_like(truth.run)
-    means = [zero if reference is None else getattr(truth, reference) for _, reference in known]
-    return [vectors[name] for name, _ in known], means
+    means = [zero if reference is None else getattr(truth, reference) for _, reference in controls]
+    return [vectors[name] for name, _ in controls], means
 
 
 def _fitted(vectors: Floats, controls: list[Floats]) -> Floats:
     """Fit the coefficients of the control variates, one for all dimensions, by least squares."""
-    centred = [one - one.mean(axis=0) for one in controls]
-    products = np.array([[float((one * two).sum()) for two in centred] for one in centred])
-    target = np.array([float((one * (vectors - vectors.mean(axis=0))).sum()) for one in centred])
+    centred = [control - control.mean(axis=0) for control in controls]
+    products = np.array([[float((left * right).sum()) for right in centred] for left in centred])
+    target = np.array([float((control * (vectors - vectors.mean(axis=0))).sum()) for control in centred])
     ridge = 1e-9 * max(float(np.trace(products)), 1e-300)
-    found: Floats = np.linalg.solve(products + ridge * np.eye(len(centred)), target)
-    return found
+    solution: Floats = np.linalg.solve(products + ridge * np.eye(len(centred)), target)
+    return solution
 
 
 def _add(
@@ -160,8 +164,8 @@ def _add(
     sums.squares += float((vectors * vectors).sum())
     sums.groups += len(vectors)
     adjusted = vectors.copy()
-    for coefficient, one, mean in zip(coefficients.tolist(), controls, means, strict=True):
-        adjusted -= coefficient * (one - mean)
+    for coefficient, control, mean in zip(coefficients.tolist(), controls, means, strict=True):
+        adjusted -= coefficient * (control - mean)
     blocks = adjusted.reshape(-1, BLOCK // size, adjusted.shape[1]).mean(axis=1)
     sums.adjusted += blocks.sum(axis=0)
     sums.adjusted_squares += float((blocks * blocks).sum())

@@ -18,7 +18,7 @@ _GAMMAS = (GAMMA, 0.9, 0.99, 1.0)
 _ALONE = (GAMMA,)
 _WORDS = tuple(f"multikey 1 {d} 2 4" for d in range(8))
 _SINGLE = tuple(f"multikey {k} {d} {words} 1" for words in (2, 4) for k, d in ((1, 0), (1, 4), (2, 0), (2, 4), (4, 0)))
-_FOUR = tuple(f"multikey {k} {d} 4 4" for k, d in ((1, 0), (1, 4), (2, 0), (2, 4), (4, 0)))
+_FOUR_WORDS = tuple(f"multikey {k} {d} 4 4" for k, d in ((1, 0), (1, 4), (2, 0), (2, 4), (4, 0)))
 _KEYS = tuple(f"key-token {n}" for n in (2, 8, 16, 32))
 
 
@@ -48,7 +48,7 @@ FULL: tuple[TruthJob, ...] = (
     _job("multikey 1 4 4 4", "start", _ALONE, 20),
     *(_job(_WORDS, policy, _ALONE, 0, "lengths") for policy in ("start", "0.25", "0.75")),
     *(_job(_SINGLE, policy, _ALONE, 0, "one-decision") for policy in ("start", "0.75")),
-    *(_job(_FOUR, policy, _ALONE, 0, "four-words") for policy in ("start", "0.75")),
+    *(_job(_FOUR_WORDS, policy, _ALONE, 0, "four-words") for policy in ("start", "0.75")),
     _job(_KEYS, "ascended", _ALONE, 0, "key-token-lengths"),
     *(
         _pocket(task, policy, chunks)
@@ -91,9 +91,9 @@ def cases_of(job: TruthJob, piece: Mapping[str, Any]) -> Iterator[Case]:
     """Yield the cases of a piece."""
     for task, content in piece["cases"].items():
         facts = {name: value for name, value in content.items() if name != "gammas"}
-        for gamma, found in content["gammas"].items():
-            more = {name: value for name, value in found.items() if name != "rows"}
-            yield Case(task, job.parameters, job.policy, float(gamma), facts | more, found["rows"])
+        for gamma, result in content["gammas"].items():
+            more = {name: value for name, value in result.items() if name != "rows"}
+            yield Case(task, job.parameters, job.policy, float(gamma), facts | more, result["rows"])
 
 
 def _report(options: Options, pieces: Pieces) -> Report:
@@ -106,21 +106,21 @@ def _report(options: Options, pieces: Pieces) -> Report:
         else:
             cases += cases_of(job, piece)
             runs.append(job.name)
-    found = [_checked(prediction, cases) for prediction in PREDICTIONS]
+    checked = [_checked(prediction, cases) for prediction in PREDICTIONS]
     content = {
         "gae_lambda": 0.95,
         "episodes_per_part": CHUNK,
         "columns": list(_COLUMNS),
-        "predictions": found,
+        "predictions": checked,
         "missing": missing,
         "runs": runs,
         "cases": [_to_json(case) for case in cases],
     }
     lines = [
-        f"{one['name']}: {one['held']} of {one['checked']} hold" + (f"; {one['failures']}" if one["failures"] else "")
-        for one in found
+        f"{row['name']}: {row['held']} of {row['checked']} hold" + (f"; {row['failures']}" if row["failures"] else "")
+        for row in checked
     ]
-    lines += [f"Missing: {one}" for one in missing]
+    lines += [f"Missing: {name}" for name in missing]
     if not cases:
         return Report(content, {}, lines)
     from benchmarks.studies.credit_truth.pictures import pictures
@@ -131,17 +131,21 @@ def _report(options: Options, pieces: Pieces) -> Report:
 def _checked(prediction: Any, cases: list[Case]) -> dict[str, Any]:
     checks = list(prediction.checks(cases))
     failures = [
-        {"case": one.case, "predicted": one.predicted, "measured": one.measured} for one in checks if not one.holds
+        {"case": check.case, "predicted": check.predicted, "measured": check.measured}
+        for check in checks
+        if not check.holds
     ]
-    apart = [
-        abs(one.predicted - one.measured) for one in checks if one.predicted is not None and one.measured is not None
+    differences = [
+        abs(check.predicted - check.measured)
+        for check in checks
+        if check.predicted is not None and check.measured is not None
     ]
     return {
         "name": prediction.name,
         "text": prediction.text,
         "checked": len(checks),
         "held": len(checks) - len(failures),
-        "largest_difference": float(f"{max(apart):.3g}") if apart else None,
+        "largest_difference": float(f"{max(differences):.3g}") if differences else None,
         "failures": failures[:12],
     }
 

@@ -72,7 +72,7 @@ def measured(case: Content | None, name: str) -> Measured | None:
     """Return the numbers of a row of a case; None where there are none."""
     if case is None or name not in case["rows"]:
         return None
-    bias, scale, cosine, nsr, snr, error = (None if one == "-" else float(one) for one in case["rows"][name].split())
+    bias, scale, cosine, nsr, snr, error = (None if cell == "-" else float(cell) for cell in case["rows"][name].split())
     return Measured(bias, scale, cosine, nsr, snr, error or 0.0)
 
 
@@ -82,8 +82,8 @@ def find(
     """Return a case; None where it is missing."""
     wanted = (task, policy, parameters, gamma)
     cases = content["cases"]
-    found = (one for one in cases if (one["task"], one["policy"], one["parameters"], one["gamma"]) == wanted)
-    return next(found, None)
+    matching = (case for case in cases if (case["task"], case["policy"], case["parameters"], case["gamma"]) == wanted)
+    return next(matching, None)
 
 
 def on_tasks(content: Content, name: str, gamma: float = 0.95) -> list[Measured | None]:
@@ -93,13 +93,13 @@ def on_tasks(content: Content, name: str, gamma: float = 0.95) -> list[Measured 
 
 def verdict_on(rows: Sequence[Measured]) -> str:
     """Say how an estimator is wrong on average over tasks, if it is."""
-    if all(one.bias is not None and one.bias <= max(1e-10, 3 * one.standard_error) for one in rows):
+    if all(row.bias is not None and row.bias <= max(1e-10, 3 * row.standard_error) for row in rows):
         return "unbiased"
-    cosines = [one.cosine for one in rows]
-    if any(one is None for one in cosines):
+    cosines = [row.cosine for row in rows]
+    if any(cosine is None for cosine in cosines):
         return "no gradient"
-    lowest = min(one for one in cosines if one is not None)
-    scales = sorted(one.scale for one in rows if one.scale is not None)
+    lowest = min(cosine for cosine in cosines if cosine is not None)
+    scales = sorted(row.scale for row in rows if row.scale is not None)
     if lowest >= _ALIGNED:
         return f"scaled by {scales[0]:.3g} to {scales[-1]:.3g}"
     return f"wrong direction: cosine down to {lowest:.3g}"
@@ -118,15 +118,15 @@ def tables(content: Content) -> Iterator[Table]:
 
 def _predictions(content: Content) -> Table:
     """Return how many checks of each prediction hold, and those that do not."""
-    found = content["predictions"]
+    predictions = content["predictions"]
     rows = []
-    for number, one in enumerate(found, 1):
-        largest = "" if one["largest_difference"] is None else f"{one['largest_difference']:.2g}"
-        rows.append((str(number), one["name"], f"{one['held']:,} of {one['checked']:,}", largest))
+    for number, prediction in enumerate(predictions, 1):
+        largest = "" if prediction["largest_difference"] is None else f"{prediction['largest_difference']:.2g}"
+        rows.append((str(number), prediction["name"], f"{prediction['held']:,} of {prediction['checked']:,}", largest))
     failed = [
         f"{fault['case']}: predicted {_number(fault['predicted'])}, measured {_number(fault['measured'])}"
-        for one in found
-        for fault in one["failures"]
+        for prediction in predictions
+        for fault in prediction["failures"]
     ]
     remark = f"Checks that do not hold: {'; '.join(failed)}." if failed else ""
     return Table("Predictions", ("", "prediction", "checks that hold", "largest difference"), rows, remark)
@@ -137,10 +137,10 @@ def _number(value: float | None) -> str:
 
 
 def _averages(content: Content) -> Table:
-    found = {key: on_tasks(content, key) for key in _ROWS}
+    rows_of = {key: on_tasks(content, key) for key in _ROWS}
     rows = [
-        (_title(key), verdict_on([one for one in of_key if one is not None]), *_cells(of_key, "cosine", "nsr"))
-        for key, of_key in found.items()
+        (_title(key), verdict_on([row for row in of_key if row is not None]), *_cells(of_key, "cosine", "nsr"))
+        for key, of_key in rows_of.items()
         if any(of_key)
     ]
     remark = "Cosine to the true gradient and noise to signal (lower is better); tabular, ascended policy, gamma 0.95."
@@ -179,23 +179,23 @@ def _pocket(content: Content) -> Table:
 
 def _cases(content: Content) -> Table:
     rows = []
-    for one in content["cases"]:
-        if one["gamma"] != 0.95 or not (one["episodes_sampled"] or one["parameters"] == "pocket"):
+    for case in content["cases"]:
+        if case["gamma"] != 0.95 or not (case["episodes_sampled"] or case["parameters"] == "pocket"):
             continue
-        error = max(float(line.split()[-1]) for line in one["rows"].values())
+        error = max(float(line.split()[-1]) for line in case["rows"].values())
         rows.append(
             (
-                one["task"],
-                one["parameters"],
-                one["policy"],
-                f"{one['success']:.3f}",
-                f"{one['decisions']:.1f}",
-                f"{one['tokens_per_action']:.1f}",
-                f"{one['dimensions']}",
-                f"{one['cosine_run_disc']:.3f}",
-                f"{one['cosine_run_one']:.3f}",
-                f"{one['episodes_sampled']:,}",
-                f"{error:.3f}" if one["episodes_sampled"] else "",
+                case["task"],
+                case["parameters"],
+                case["policy"],
+                f"{case['success']:.3f}",
+                f"{case['decisions']:.1f}",
+                f"{case['tokens_per_action']:.1f}",
+                f"{case['dimensions']}",
+                f"{case['cosine_run_disc']:.3f}",
+                f"{case['cosine_run_one']:.3f}",
+                f"{case['episodes_sampled']:,}",
+                f"{error:.3f}" if case["episodes_sampled"] else "",
             )
         )
     head = ("task", "parameters", "policy", "success", "decisions", "tokens", "dimensions")

@@ -48,7 +48,7 @@ def run_coding(job: CodingJob) -> dict[str, Any]:
     else:
         envs = make_envs(job.env_id, job.env_kwargs, N_ENVS)
         model = getattr(poad_sb3, job.method)("LLMPolicy", envs, seed=job.seed, micro_batches=1, **job.arguments)
-        _seed_apart(model, job)
+        _seed_envs(model, job)
         model.learn(job.attempts, callback=watch)
         infos = watch.infos[: job.attempts]
     seconds = round(time.perf_counter() - started, 1)
@@ -80,11 +80,11 @@ def fresh_scores(job: CodingJob, code: str) -> dict[str, Any]:
     limits = Limits(_SECONDS_PER_SPLIT * len(job.fresh_splits), 1024 << 20)
     dataset = load(job.table, preprocessing=job.env_kwargs["preprocessing"])
     evaluate = Evaluator(dataset, job.fresh_splits, banned=BANNED, limits=limits, sandbox=shared_sandbox())
-    found = evaluate(code)
-    if not found.aucs:
-        return {"status": str(found.status)}
-    splits = [round(one, 5) for one in found.aucs]
-    return {"mean": float(np.mean(found.aucs)), "std": float(np.std(found.aucs)), "splits": splits}
+    evaluation = evaluate(code)
+    if not evaluation.aucs:
+        return {"status": str(evaluation.status)}
+    splits = [round(auc, 5) for auc in evaluation.aucs]
+    return {"mean": float(np.mean(evaluation.aucs)), "std": float(np.std(evaluation.aucs)), "splits": splits}
 
 
 def _by_grammar(job: CodingJob) -> Iterator[Mapping[str, Any]]:
@@ -104,7 +104,7 @@ def _untrained(job: CodingJob) -> Iterator[Mapping[str, Any]]:
     model = poad_sb3.POAD(
         "LLMPolicy", envs, seed=job.seed, policy_kwargs={"model": CODER}, micro_batches=1, **job.arguments
     )
-    env = _seed_apart(model, job)
+    env = _seed_envs(model, job)
     observation = env.reset()
     while True:
         steps = model.policy.act(observation)
@@ -112,7 +112,7 @@ def _untrained(job: CodingJob) -> Iterator[Mapping[str, Any]]:
         yield from infos
 
 
-def _seed_apart(model: LLMOnPolicyAlgorithm, job: CodingJob) -> VecEnv:
+def _seed_envs(model: LLMOnPolicyAlgorithm, job: CodingJob) -> VecEnv:
     """Seed environments so that seeds of a study share no generated table; SB3 gives environment i seed + i."""
     env = model.get_env()
     assert env is not None

@@ -27,7 +27,7 @@ def ending(areas: Sequence[Any]) -> Sequence[Any]:
 
 def areas_of(areas: Sequence[float | None]) -> Floats:
     """Return AUCs as numbers, NaN where the code did not run."""
-    return np.array([np.nan if one is None else one for one in areas], dtype=np.float64)
+    return np.array([np.nan if area is None else area for area in areas], dtype=np.float64)
 
 
 def rewards_of(areas: Sequence[float | None]) -> Floats:
@@ -56,7 +56,7 @@ def measured(measure: Measure, runs: Sequence[Floats]) -> float:
     """Average a measure over all attempts of some runs, given AUCs `[n]` of each (NaN for code that did not run)."""
     every = np.concatenate(runs)
     totals = (len(every), (~np.isnan(every)).sum(), np.nansum(every))
-    return float(measure(*(np.asarray(one, dtype=np.float64) for one in totals)))
+    return float(measure(*(np.asarray(total, dtype=np.float64) for total in totals)))
 
 
 def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats] | None = None) -> Estimate:
@@ -78,10 +78,10 @@ def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats
     drawn = measure(*_resampled(runs, rng))
     if other is not None:
         drawn = drawn - measure(*_resampled(other, rng))
-    known = drawn[~np.isnan(drawn)]
-    if not len(known) or np.isnan(value):
+    defined = drawn[~np.isnan(drawn)]
+    if not len(defined) or np.isnan(value):
         return Estimate(value, None, None)
-    return percentile_interval(value, known)
+    return percentile_interval(value, defined)
 
 
 def _resampled(runs: Sequence[Floats], rng: np.random.Generator) -> Floats:
@@ -113,16 +113,16 @@ class TableFindings(NamedTuple):
 
     def final_rewards(self, method: str) -> Floats:
         """Return the mean rewards of the last eighth of the attempts by seed, `[n_seeds]`."""
-        return np.array([rewards_of(ending(one["areas"])).mean() for one in self.runs[method].values()])
+        return np.array([rewards_of(ending(run["areas"])).mean() for run in self.runs[method].values()])
 
     def lengths(self, method: str) -> Floats:
         """Return mean lengths of programs in the last eighth of the attempts by seed, in characters, `[n_seeds]`."""
-        return np.array([np.mean(ending(one["lengths"])) for one in self.runs[method].values()])
+        return np.array([np.mean(ending(run["lengths"])) for run in self.runs[method].values()])
 
     def ends(self, method: str) -> list[Floats]:
         """Return the AUCs at the end, by seed; all attempts of a control, since it does not change."""
         whole = method in CONTROLS
-        return [areas_of(one["areas"] if whole else ending(one["areas"])) for one in self.runs[method].values()]
+        return [areas_of(run["areas"] if whole else ending(run["areas"])) for run in self.runs[method].values()]
 
     def rise(self, method: str, measure: str) -> Estimate | None:
         """Return the increase over the untrained model at the end; None where one of them was not run."""
@@ -132,19 +132,19 @@ class TableFindings(NamedTuple):
 
     def bests(self, method: str, where: str) -> dict[int, float]:
         """Return the AUC of the best code by seed, as `"paid"` or on `"fresh"` halves, for seeds that have any."""
-        found: dict[int, float] = {}
+        best_of: dict[int, float] = {}
         if self.table == GENERATED:  # another table in every episode: no code is the best one
-            return found
-        for seed, one in self.runs[method].items():
-            best = one["best"] or {}
+            return best_of
+        for seed, run in self.runs[method].items():
+            best = run["best"] or {}
             value = best.get("area") if where == "paid" else (best.get("fresh") or {}).get("mean")
             if value is not None:
-                found[seed] = float(value)
-        return found
+                best_of[seed] = float(value)
+        return best_of
 
     def found_at(self, method: str) -> list[int]:
         """Attempt number of the best code of each run, from 1; of runs that have any."""
-        return [one["best"]["attempt"] + 1 for one in self.runs[method].values() if one["best"]]
+        return [run["best"]["attempt"] + 1 for run in self.runs[method].values() if run["best"]]
 
     def beats(self, method: str, control: str, where: str) -> tuple[int, int] | None:
         """Return the number of common seeds whose best code beats the control's, and of all common seeds.
@@ -155,7 +155,7 @@ class TableFindings(NamedTuple):
         """
         ours, theirs = self.bests(method, where), self.bests(control, where)
         common = self.runs[method].keys() & self.runs[control].keys()
-        bests = [one["best"] for name in (method, control) for one in self.runs[name].values() if one["best"]]
+        bests = [run["best"] for name in (method, control) for run in self.runs[name].values() if run["best"]]
         if where == "fresh" and not any(best.get("fresh") for best in bests):
             return None  # scores of different tables are no best code
         won = sum(ours.get(seed, -np.inf) > theirs.get(seed, -np.inf) for seed in common)
@@ -168,40 +168,40 @@ class TableFindings(NamedTuple):
 
     def _method(self, method: str) -> dict[str, Any]:
         runs, places = self.runs[method], ("paid", "fresh")
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "runs": {str(seed): name for seed, name in self.names.get(method, {}).items()},
             "seeds": list(runs),
             "end": {name: rounded(interval_of(measure, self.ends(method))) for name, measure in MEASURES.items()},
-            "best": {where: [round(one, 4) for one in self.bests(method, where).values()] for where in places},
+            "best": {where: [round(score, 4) for score in self.bests(method, where).values()] for where in places},
             "found_at": self.found_at(method),
-            "distinct": [one["distinct"] for one in runs.values()],
-            "seconds": [one["seconds"] for one in runs.values()],
+            "distinct": [run["distinct"] for run in runs.values()],
+            "seconds": [run["seconds"] for run in runs.values()],
             "length": round(float(self.lengths(method).mean()), 1),
         }
         if method in CONTROLS:
-            return found
+            return content
         rises = {name: self.rise(method, name) for name in MEASURES}
-        found["more_than_untrained"] = {name: None if one is None else rounded(one) for name, one in rises.items()}
-        found["best_against"] = {
+        content["more_than_untrained"] = {name: None if rise is None else rounded(rise) for name, rise in rises.items()}
+        content["best_against"] = {
             control: {where: self.beats(method, control, where) for where in places}
             for control in CONTROLS
             if control in self.runs
         }
-        found["largest_first_ratio_error"] = largest([one["largest_first_ratio_error"] for one in runs.values()])
-        return found
+        content["largest_first_ratio_error"] = largest([run["largest_first_ratio_error"] for run in runs.values()])
+        return content
 
 
 def coding_tables(content: Mapping[str, Any]) -> Iterator[Table]:
     """Yield a table for each table of data on which code was written, from the JSON file of a study."""
     measures = {"reward": "reward", "share": "share that runs", "area": "AUC of what runs"}
     head = ("", "seeds", *measures.values(), "characters", "best, as paid", "best, fresh halves")
-    for name, one in content["tables"].items():
+    for name, table in content["tables"].items():
         rows = []
-        for method, found in one["methods"].items():
-            best = (", ".join(f"{value:.4f}" for value in found["best"][of]) or "none" for of in ("paid", "fresh"))
-            ends = (interval_cell(found["end"][measure]) for measure in measures)
-            rows.append((method, str(len(found["seeds"])), *ends, f"{found['length']:.0f}", *best))
-        remark = f"{one['preprocessing']} preprocessing. Id: {identifier(content['study'], name)}."
-        if cited := ", ".join(f"{method} {value:.4f}" for method, value in one["published"].items()):
+        for method, summary in table["methods"].items():
+            best = (", ".join(f"{value:.4f}" for value in summary["best"][of]) or "none" for of in ("paid", "fresh"))
+            ends = (interval_cell(summary["end"][measure]) for measure in measures)
+            rows.append((method, str(len(summary["seeds"])), *ends, f"{summary['length']:.0f}", *best))
+        remark = f"{table['preprocessing']} preprocessing. Id: {identifier(content['study'], name)}."
+        if cited := ", ".join(f"{method} {value:.4f}" for method, value in table["published"].items()):
             remark += f" Published on the same arrays, each by its own protocol: {cited}."
         yield Table(name, head, rows, remark)

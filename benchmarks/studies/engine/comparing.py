@@ -62,21 +62,21 @@ class Comparing(NamedTuple):
 
     def comparison(self, task: Task, arms: tuple[Arm, ...]) -> Comparison:
         """Return the comparison of methods on a task."""
-        planned = (one for one in self.planned if isinstance(one, Planned) and one.gated)
-        baselines = frozenset(one.second for one in planned if not one.tasks or task.name in one.tasks)
+        planned = (plan for plan in self.planned if isinstance(plan, Planned) and plan.gated)
+        baselines = frozenset(plan.second for plan in planned if not plan.tasks or task.name in plan.tasks)
         return Comparison(self.name, task, arms, BEYOND, baselines, self.seeds)
 
     def jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
         """Yield tuning and final runs, comparison by comparison; each once."""
-        known: set[str] = set()
+        names: set[str] = set()
         for job in self._jobs(options, pieces):
-            if job.name not in known:
-                known.add(job.name)
+            if job.name not in names:
+                names.add(job.name)
                 yield job
 
     def _jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
-        for one in self.comparisons(options):
-            yield from one.jobs(options, pieces)
+        for comparison in self.comparisons(options):
+            yield from comparison.jobs(options, pieces)
         if self.beside is not None and not options.tasks and not options.tuning_only:
             yield from self.beside.jobs(options.checked_seeds())
 
@@ -87,7 +87,7 @@ class Comparing(NamedTuple):
 
     def findings(self, options: Options, pieces: Pieces) -> list[Findings]:
         """Return findings of all comparisons."""
-        return [find(one, pieces, options.checked_seeds()) for one in self.comparisons(options)]
+        return [find(comparison, pieces, options.checked_seeds()) for comparison in self.comparisons(options)]
 
     def report(self, options: Options, pieces: Pieces) -> Report:
         """Report verdicts, areas, last returns, missing runs; with pictures of the existing ones."""
@@ -100,14 +100,14 @@ class Comparing(NamedTuple):
             "seeds": list(options.seeds),
             "statistics": f"Interquartile mean over seeds; {LEVEL:.0%} intervals ({RESAMPLES:,} bootstrap samples).",
             "remarks": list(self.remarks),
-            "missing": [f"{one.comparison.task.name}: {what}" for one in findings for what in one.missing],
-            "comparisons": [one.to_json() for one in findings],
+            "missing": [f"{finding.comparison.task.name}: {gap}" for finding in findings for gap in finding.missing],
+            "comparisons": [finding.to_json() for finding in findings],
             "primary": rows,
             "beside_runs": self._beside_runs(options, pieces),
             **({} if self.beside is None else self.beside.content(pieces, options.seeds)),
         }
         shown = list(lines(findings, rows))
-        if not any(one.methods for one in findings):
+        if not any(finding.methods for finding in findings):
             return Report(content, {}, shown)
         from benchmarks.studies.engine.pictures import curves_figure, dots_figure
 

@@ -102,22 +102,22 @@ class Finding(NamedTuple):
     def scores(self, measure: str) -> Floats:
         """Return scores by seed, `[n_seeds]`: "area", "final" (last return) or "success" (area of the success rate)."""
         if measure == "final":
-            return np.array([one["returns"][-1] for one in self.runs.values()])
+            return np.array([run["returns"][-1] for run in self.runs.values()])
         measured = "success" if measure == "success" else "returns"
-        return np.array([area(one, measured) for one in self.runs.values()])
+        return np.array([area(run, measured) for run in self.runs.values()])
 
     @property
     def curve(self) -> Curve:
         """Learning curve over seeds."""
         return learning_curve(
-            {seed: list(zip(one["steps"], one["returns"], strict=True)) for seed, one in self.runs.items()}
+            {seed: list(zip(run["steps"], run["returns"], strict=True)) for seed, run in self.runs.items()}
         )
 
     def steps_to(self, wanted: float) -> list[int | None]:
         """Return environment steps at the first evaluation that reaches a mean return, by seed; None if none does."""
         return [
-            next((step for step, value in zip(one["steps"], one["returns"], strict=True) if value >= wanted), None)
-            for one in self.runs.values()
+            next((step for step, value in zip(run["steps"], run["returns"], strict=True) if value >= wanted), None)
+            for run in self.runs.values()
         ]
 
     def to_json(self, rates: Sequence[float], facts: Piece | None) -> dict[str, Any]:
@@ -130,14 +130,14 @@ class Finding(NamedTuple):
             "at_edge_of_rates": rate in (rates[0], rates[-1]),
             "runs": {str(seed): name for seed, name in self.names.items()},
             "seeds": list(self.runs),
-            "untrained": round(float(np.mean([one["returns"][0] for one in runs])), 4),
+            "untrained": round(float(np.mean([run["returns"][0] for run in runs])), 4),
             **{measure: rounded(estimate([self.scores(measure)]), 6) for measure in MEASURES},
             **{f"{measure}s": self.scores(measure).round(6).tolist() for measure in MEASURES},
-            "final_success": round(float(np.mean([one["success"][-1] for one in runs])), 4),
+            "final_success": round(float(np.mean([run["success"][-1] for run in runs])), 4),
             "learned": self.learned,
             "steps_to_optimum": None if facts is None else self.steps_to(NEAR_OPTIMUM * facts["oracle"]),
-            "largest_first_ratio_error": largest([one["largest_first_ratio_error"] for one in runs]),
-            "cpu_seconds": round(float(np.mean([one["cpu_seconds"] for one in runs])), 1),
+            "largest_first_ratio_error": largest([run["largest_first_ratio_error"] for run in runs]),
+            "cpu_seconds": round(float(np.mean([run["cpu_seconds"] for run in runs])), 1),
             "curve": {name: getattr(curve, name).round(4).tolist() for name in Curve._fields},
         }
 
@@ -171,7 +171,7 @@ class Findings(NamedTuple):
 
     def order(self, measure: str) -> dict[str, Estimate]:
         """Return estimates by method, best first."""
-        values = {name: estimate([one.scores(measure)]) for name, one in self.methods.items()}
+        values = {name: estimate([finding.scores(measure)]) for name, finding in self.methods.items()}
         return dict(sorted(values.items(), key=lambda pair: pair[1].value, reverse=True))
 
     def to_json(self) -> dict[str, Any]:
@@ -189,16 +189,18 @@ class Findings(NamedTuple):
             "tuning_seeds": list(tuning.seeds),
             "tuned_on": (task.tuned_on or task).name,
             "tuning": {
-                name: {f"{rate:g}": [round(one, 4) for one in areas] for rate, areas in rates.items()}
+                name: {f"{rate:g}": [round(value, 4) for value in areas] for rate, areas in rates.items()}
                 for name, rates in self.tuning.items()
             },
             "missing": self.missing,
-            "methods": {name: one.to_json(sorted(self._tried(name)), self.facts) for name, one in self.methods.items()},
+            "methods": {
+                name: finding.to_json(sorted(self._tried(name)), self.facts) for name, finding in self.methods.items()
+            },
             "order": {measure: list(self.order(measure)) for measure in MEASURES},
         }
 
     def _tried(self, name: str) -> Mapping[float, Sequence[float]]:
-        arm = next(one for one in self.comparison.arms if one.name == name)
+        arm = next(candidate for candidate in self.comparison.arms if candidate.name == name)
         return self.tuning[arm.rate_of or name]
 
 
@@ -255,10 +257,10 @@ class Row(NamedTuple):
 
     def to_json(self, corrected: float | None, n_seeds: int) -> dict[str, Any]:
         """Return the entry of the report, with the p-value corrected for the number of rows; `n_seeds` are planned."""
-        own = self._asdict()
-        del own["at_floor"]  # the verdict says it
+        record = self._asdict()
+        del record["at_floor"]  # the verdict says it
         return {
-            **own,
+            **record,
             "seeds": list(self.seeds),
             "effect": None if self.effect is None else rounded(self.effect, 6),
             "probability": None if self.probability is None else rounded(self.probability, 6),
@@ -293,13 +295,13 @@ def judged(rows: Sequence[Row], n_seeds: int) -> list[dict[str, Any]]:
             it came out larger than the others, and is itself multiplied by the number of rows.
     """
     corrected = iter(holm([row.p for row in rows if row.p is not None and min(row.seeds) >= n_seeds], len(rows)))
-    found = []
+    records = []
     for row in rows:
         p = row.p
         if p is not None:
             p = next(corrected) if min(row.seeds) >= n_seeds else min(1.0, p * len(rows))
-        found.append(row.to_json(p, n_seeds))
-    return found
+        records.append(row.to_json(p, n_seeds))
+    return records
 
 
 def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend]) -> Iterator[Row]:
@@ -310,36 +312,38 @@ def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend
         planned: Planned comparisons; see docs/benchmarks/protocol.md.
     """
     for plan in planned:
-        for one in findings:
-            if not plan.tasks or one.comparison.task.name in plan.tasks:
-                yield _compared(plan, one) if isinstance(plan, Planned) else _correlated(plan, one)
+        for finding in findings:
+            if not plan.tasks or finding.comparison.task.name in plan.tasks:
+                yield _compared(plan, finding) if isinstance(plan, Planned) else _correlated(plan, finding)
 
 
-def _compared(plan: Planned, one: Findings) -> Row:
-    what = f"{plan.first} against {plan.second}"
+def _compared(plan: Planned, findings: Findings) -> Row:
+    pair = f"{plan.first} against {plan.second}"
     measure = _AREAS if plan.measure == "area" else f"{_AREAS} of {plan.measure}"
-    row = Row(plan.claim, one.comparison.task.name, what, plan.prediction, measure, one.choices)
-    if not {plan.first, plan.second} <= one.methods.keys():
+    row = Row(plan.claim, findings.comparison.task.name, pair, plan.prediction, measure, findings.choices)
+    if not {plan.first, plan.second} <= findings.methods.keys():
         return row
-    first, second = (one.methods[name] for name in (plan.first, plan.second))
+    first, second = (findings.methods[name] for name in (plan.first, plan.second))
     tested = row.tested(first.scores(plan.measure), second.scores(plan.measure))
     return tested._replace(gated=plan.gated, learned=second.learned)
 
 
-def _correlated(plan: Trend, one: Findings) -> Row:
-    row = Row(plan.claim, one.comparison.task.name, plan.title, plan.prediction, "rank correlation", one.choices)
-    if not plan.levels.keys() <= one.methods.keys():
+def _correlated(plan: Trend, findings: Findings) -> Row:
+    row = Row(
+        plan.claim, findings.comparison.task.name, plan.title, plan.prediction, "rank correlation", findings.choices
+    )
+    if not plan.levels.keys() <= findings.methods.keys():
         return row
-    further = [{**one.methods[name].arguments, "learning_rate": None} for name in plan.levels]
+    further = [{**findings.methods[name].arguments, "learning_rate": None} for name in plan.levels]
     if any(other != further[0] for other in further):  # a baseline that did not learn has other settings than the rest
         return row
-    areas = [one.methods[name].scores("area") for name in plan.levels]
+    areas = [findings.methods[name].scores("area") for name in plan.levels]
     if not np.ptp(np.concatenate(areas)):  # the correlation of a constant is not defined
         return row
-    levels = np.repeat(list(plan.levels.values()), [len(own) for own in areas])
-    found = stats.spearmanr(levels, np.concatenate(areas))
-    effect = Estimate(float(found.statistic), None, None)
-    return row._replace(seeds=tuple(map(len, areas)), effect=effect, p=float(found.pvalue))
+    levels = np.repeat(list(plan.levels.values()), [len(scores) for scores in areas])
+    correlation = stats.spearmanr(levels, np.concatenate(areas))
+    effect = Estimate(float(correlation.statistic), None, None)
+    return row._replace(seeds=tuple(map(len, areas)), effect=effect, p=float(correlation.pvalue))
 
 
 def as_predicted(row: Mapping[str, Any]) -> bool | None:
@@ -359,16 +363,16 @@ def primary_table(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], l
     came_true = {None: "", True: " (yes)", False: " (no)"}
     return head, [
         (
-            one["task"],
-            "" if one["choices_per_action"] is None else f"{one['choices_per_action']:.2f}",
-            one["comparison"],
-            one["verdict"],
-            one["prediction"] + came_true[as_predicted(one)],
-            effect_of(one),
-            f"{one['corrected_p']:.2g}" if one["effect"] else "",
-            ", ".join(map(str, one["seeds"])),
+            row["task"],
+            "" if row["choices_per_action"] is None else f"{row['choices_per_action']:.2f}",
+            row["comparison"],
+            row["verdict"],
+            row["prediction"] + came_true[as_predicted(row)],
+            effect_of(row),
+            f"{row['corrected_p']:.2g}" if row["effect"] else "",
+            ", ".join(map(str, row["seeds"])),
         )
-        for one in rows
+        for row in rows
     ]
 
 
@@ -380,18 +384,18 @@ def effect_of(row: Mapping[str, Any]) -> str:
     return shown if row["effect_is"] == _AREAS else f"{row['effect_is']} {shown}"
 
 
-def rounded(one: Estimate, digits: int = 4) -> dict[str, float | None]:
+def rounded(quantity: Estimate, digits: int = 4) -> dict[str, float | None]:
     """Round for JSON: unknown values and NaN are None."""
     return {
         name: None if value is None or np.isnan(value) else round(float(value), digits)
-        for name, value in one._asdict().items()
+        for name, value in quantity._asdict().items()
     }
 
 
 def largest(errors: Sequence[float | None]) -> float | None:
     """Return the largest of the errors; None if one of them is no number."""
-    known = [one for one in errors if one is not None]
-    return max(known) if len(known) == len(errors) else None
+    errors_known = [error for error in errors if error is not None]
+    return max(errors_known) if len(errors_known) == len(errors) else None
 
 
 def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findings:
@@ -400,7 +404,7 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
     try:
         chosen = comparison.chosen(pieces)
     except NotTunedError:
-        done = sum(len(areas) for one in tuning.values() for areas in one.values())
+        done = sum(len(areas) for rates in tuning.values() for areas in rates.values())
         missing = [f"{len(comparison.tuning.jobs(pieces)) - done} tuning runs, and all final runs"]
         return Findings(comparison, {}, missing, tuning, facts)
     methods, missing = {}, []
@@ -427,13 +431,13 @@ def lines(findings: Sequence[Findings], rows: Sequence[Mapping[str, Any]]) -> It
             shown = f", {row['effect_is']} {_value(row['effect'], 3)}, corrected p {row['corrected_p']:.2g}"
         expected = "" if as_predicted(row) is not False else f" (predicted: {row['prediction']})"
         yield f"{row['task']}: {row['comparison']}: {row['verdict']}{expected}{shown}"
-    for one in findings:
-        if len(one.methods) > 1:
-            parts = (f"{name} {_value(value._asdict(), 3)}" for name, value in one.order("area").items())
-            yield f"{one.where}, by area: {' > '.join(parts)}"
-    yield from (f"Missing: {one.where}: {what}" for one in findings for what in one.missing)
+    for finding in findings:
+        if len(finding.methods) > 1:
+            parts = (f"{name} {_value(value._asdict(), 3)}" for name, value in finding.order("area").items())
+            yield f"{finding.where}, by area: {' > '.join(parts)}"
+    yield from (f"Missing: {finding.where}: {gap}" for finding in findings for gap in finding.missing)
 
 
-def _value(one: Mapping[str, float | None], digits: int) -> str:
-    interval = "" if one["low"] is None else f" [{one['low']:.{digits}f}, {one['high']:.{digits}f}]"
-    return f"{one['value']:.{digits}f}{interval}"
+def _value(figure: Mapping[str, float | None], digits: int) -> str:
+    interval = "" if figure["low"] is None else f" [{figure['low']:.{digits}f}, {figure['high']:.{digits}f}]"
+    return f"{figure['value']:.{digits}f}{interval}"

@@ -22,7 +22,7 @@ def report_of_study(study: Study | Comparing, content: Mapping[str, Any]) -> Rep
         content: Content of its JSON file, as `python -m benchmarks study NAME` writes it.
     """
     missing = content.get("missing", ())
-    remark = f"Not run yet: {'; '.join(one.rstrip('.') for one in missing)}." if missing else ""
+    remark = f"Not run yet: {'; '.join(name.rstrip('.') for name in missing)}." if missing else ""
     return Report(
         f"Study {content['study']}: {content['about']}",
         runs=[Run(content["study"], _facts(content), {}, remark)],
@@ -36,8 +36,8 @@ def report_of_study(study: Study | Comparing, content: Mapping[str, Any]) -> Rep
 
 
 def _comparisons(content: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = content.get("comparisons", ())
-    return found
+    comparisons: Sequence[Mapping[str, Any]] = content.get("comparisons", ())
+    return comparisons
 
 
 def _facts(content: Mapping[str, Any]) -> dict[str, str]:
@@ -53,11 +53,11 @@ def _facts(content: Mapping[str, Any]) -> dict[str, str]:
 def sentences(content: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a reader of all tables of a study has to know."""
     for name in _SENTENCES:
-        found = content.get(name)
-        if isinstance(found, str):
-            yield found
-        elif isinstance(found, list):
-            yield from (one for one in found if isinstance(one, str))
+        value = content.get(name)
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, list):
+            yield from (text for text in value if isinstance(text, str))
 
 
 def _curves(content: Mapping[str, Any]) -> Iterator[LearningCurve]:

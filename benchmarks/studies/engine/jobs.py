@@ -300,7 +300,7 @@ class CodingJob(Job):
 
     def outcome(self, result: Mapping[str, Any]) -> str:
         ending = result["areas"][-max(1, len(result["areas"]) // 8) :]
-        ran = [one for one in ending if one is not None]
+        ran = [area for area in ending if area is not None]
         mean = f"{sum(ran) / len(ran):.4f}" if ran else "-"
         best = "-" if result["best"] is None else f"{result['best']['area']:.4f}"
         return f"at the end {len(ran) / len(ending):.0%} run, AUC {mean}; best {best}; {result['seconds']} s"

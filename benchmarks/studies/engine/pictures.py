@@ -28,7 +28,7 @@ _LETTER, _HANDLE = 5.2, 36.0  # width in points of the legend's letters, and of 
 @style()
 def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
     """Draw learning curves: a panel for each task that has runs."""
-    shown = [one for one in findings if one.methods]
+    shown = [finding for finding in findings if finding.methods]
     names = _names(findings)
     columns = 2 if len(shown) > 1 else 1
     rows = -(-len(shown) // columns)
@@ -37,23 +37,23 @@ def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)
-    for axes, one in zip(grid.flat, shown, strict=False):
-        _curves_panel(axes, one, names)
+    for axes, finding in zip(grid.flat, shown, strict=False):
+        _curves_panel(axes, finding, names)
     _legend(figure, grid)
     return figure
 
 
 def _names(findings: Sequence[Findings]) -> list[str]:
-    return list(dict.fromkeys(arm.name for one in findings for arm in one.comparison.arms))
+    return list(dict.fromkeys(arm.name for finding in findings for arm in finding.comparison.arms))
 
 
-def _curves_panel(axes: Axes, one: Findings, names: Sequence[str]) -> None:
-    task, discount = one.comparison.task, discount_of(one.comparison.task.env_id)
-    curves = {name: one.methods[name].curve for name in names if name in one.methods}
-    lines = {} if one.facts is None else {name: one.facts[name] for name in ("oracle", "random")}
+def _curves_panel(axes: Axes, findings: Findings, names: Sequence[str]) -> None:
+    task, discount = findings.comparison.task, discount_of(findings.comparison.task.env_id)
+    curves = {name: findings.methods[name].curve for name in names if name in findings.methods}
+    lines = {} if findings.facts is None else {name: findings.facts[name] for name in ("oracle", "random")}
     begins = {float(curve.values[0]) for curve in curves.values()}
     if len(begins) == 1:  # methods with policies of their own begin at levels of their own
-        lines["untrained" if one.comparison.task.cloning is None else "base"] = begins.pop()
+        lines["untrained" if findings.comparison.task.cloning is None else "base"] = begins.pop()
     draw_curves(axes, curves, references=lines, names=names)
     seeds = [len(curve.by_seed) for curve in curves.values()]
     most = f"{max(seeds)} seed{'' if max(seeds) == 1 else 's'}"
@@ -69,38 +69,38 @@ def _legend(figure: Figure, grid: NDArray[Any]) -> None:
 
     Numbers of seeds and levels differ between panels, and are left out.
     """
-    known: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for axes in grid.flat:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            known.setdefault(label.rpartition(" (")[0], handle)
+            handles.setdefault(label.rpartition(" (")[0], handle)
     lines = ("oracle", "random", "untrained", "base")
-    names = [name for name in known if name not in lines] + [name for name in lines if name in known]
+    names = [name for name in handles if name not in lines] + [name for name in lines if name in handles]
     ncols = max(1, int(72 * figure.get_figwidth() / (_LETTER * max(map(len, names)) + _HANDLE)))
-    figure.legend([known[name] for name in names], names, loc="outside lower center", ncols=ncols)
+    figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=ncols)
 
 
 @style()
 def dots_figure(findings: Sequence[Findings], measure: str, xlabel: str) -> Figure:
     """Draw a panel for each comparison: a dot for every run, and interquartile means with intervals."""
-    shown = [one for one in findings if one.methods]
+    shown = [finding for finding in findings if finding.methods]
     columns = min(len(shown), 4)
     rows = -(-len(shown) // columns)
-    most = max(len(one.comparison.arms) for one in shown)
+    most = max(len(finding.comparison.arms) for finding in shown)
     figure = Figure(figsize=(1 + 3.6 * columns, (1.1 + 0.34 * most) * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)
     places = color_places(_names(findings))
-    for axes, one in zip(grid.flat, shown, strict=False):
-        _dots_panel(axes, one, measure, places)
+    for axes, finding in zip(grid.flat, shown, strict=False):
+        _dots_panel(axes, finding, measure, places)
         axes.set_xlabel(xlabel)
     return figure
 
 
-def _dots_panel(axes: Axes, one: Findings, measure: str, places: Mapping[str, int]) -> None:
-    names = [arm.name for arm in one.comparison.arms if arm.name in one.methods]
+def _dots_panel(axes: Axes, findings: Findings, measure: str, places: Mapping[str, int]) -> None:
+    names = [arm.name for arm in findings.comparison.arms if arm.name in findings.methods]
     for row, name in enumerate(names):
-        scores, color = one.methods[name].scores(measure), PALETTE[places[name] % len(PALETTE)]
+        scores, color = findings.methods[name].scores(measure), PALETTE[places[name] % len(PALETTE)]
         axes.plot(scores, [row] * len(scores), "o", color=color, markersize=4, alpha=0.45, linewidth=0)
         value = estimate([scores])
         axes.plot([value.value], [row], "|", color=color, markersize=15, markeredgewidth=2.2)
@@ -108,10 +108,7 @@ def _dots_panel(axes: Axes, one: Findings, measure: str, places: Mapping[str, in
             axes.plot([value.low, value.high], [row, row], color=color, linewidth=2)
     axes.set_yticks(range(len(names)), list(map(plain_label, names)))
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_title(one.comparison.task.name, fontsize=9)
-
-
-_VERDICT_COLORS = {"supported": PALETTE[0], "contradicted": PALETTE[1]}
+    axes.set_title(findings.comparison.task.name, fontsize=9)
 
 
 # ---------------------------------------------------------------------- code
@@ -122,23 +119,23 @@ _ROWS = {"reward": "mean reward", "share": "share that runs", "area": "AUC of co
 
 
 @style()
-def coding_figure(found: Sequence[TableFindings]) -> Figure:
+def coding_figure(findings: Sequence[TableFindings]) -> Figure:
     """Draw a column for each table: reward, share and AUC of running code by attempt, and the best code so far."""
-    n_rows = len(_ROWS) + any(one.table != GENERATED for one in found)
-    figure = Figure(figsize=(1.4 + 2.9 * len(found), 2.1 * n_rows), layout="constrained")
-    grid = figure.subplots(n_rows, len(found), squeeze=False, sharex="col")
+    n_rows = len(_ROWS) + any(finding.table != GENERATED for finding in findings)
+    figure = Figure(figsize=(1.4 + 2.9 * len(findings), 2.1 * n_rows), layout="constrained")
+    grid = figure.subplots(n_rows, len(findings), squeeze=False, sharex="col")
     handles: dict[str, Any] = {}
-    for column, one in enumerate(found):
+    for column, finding in enumerate(findings):
         panels = list(grid[:, column])
         for axes, (name, label) in zip(panels, _ROWS.items(), strict=False):
-            _along(axes, one, name)
+            _along(axes, finding, name)
             axes.set_ylabel("" if column else label)
-        if one.table != GENERATED:
-            _best(panels[-1], one)
+        if finding.table != GENERATED:
+            _best(panels[-1], finding)
             panels[-1].set_ylabel("AUC of the best so far")
         elif n_rows > len(_ROWS):  # another table in every episode: no code is the best one
             panels.pop().set_visible(False)
-        panels[0].set_title(one.table)
+        panels[0].set_title(finding.table)
         panels[-1].set_xlabel("attempts (evaluations)")
         panels[-1].tick_params(labelbottom=True)
         handles |= dict(zip(*reversed(panels[0].get_legend_handles_labels()), strict=True))
@@ -146,28 +143,30 @@ def coding_figure(found: Sequence[TableFindings]) -> Figure:
     return figure
 
 
-def _shown(one: TableFindings) -> list[tuple[str, str, list[Floats]]]:
+def _shown(finding: TableFindings) -> list[tuple[str, str, list[Floats]]]:
     """Return name, colour and AUCs by seed of the methods that were run."""
-    places = color_places(list(one.runs))
+    places = color_places(list(finding.runs))
     return [
         (method, PALETTE[places[method]], [areas_of(piece["areas"]) for piece in runs.values()])
-        for method, runs in one.runs.items()
+        for method, runs in finding.runs.items()
         if runs
     ]
 
 
-def _along(axes: Axes, one: TableFindings, name: str) -> None:
-    for method, color, runs in _shown(one):
+def _along(axes: Axes, finding: TableFindings, name: str) -> None:
+    for method, color, runs in _shown(finding):
         edges = np.linspace(0, min(map(len, runs)), min(_PARTS, min(map(len, runs))) + 1).astype(int)
         parts = list(pairwise(edges))
-        found = [interval_of(MEASURES[name], [run[begin:end] for run in runs]) for begin, end in parts]
+        intervals = [interval_of(MEASURES[name], [run[begin:end] for run in runs]) for begin, end in parts]
         ends = [end for _, end in parts]
-        axes.plot(ends, [part.value for part in found], color=color, label=method)
-        low, high = (np.array([getattr(part, side) for part in found], dtype=np.float64) for side in ("low", "high"))
+        axes.plot(ends, [part.value for part in intervals], color=color, label=method)
+        low, high = (
+            np.array([getattr(part, side) for part in intervals], dtype=np.float64) for side in ("low", "high")
+        )
         axes.fill_between(ends, low, high, color=color, alpha=0.15, linewidth=0)
 
 
-def _best(axes: Axes, one: TableFindings) -> None:
-    for _, color, runs in _shown(one):
+def _best(axes: Axes, finding: TableFindings) -> None:
+    for _, color, runs in _shown(finding):
         for curve in map(np.fmax.accumulate, runs):  # NaN before any code has run
             axes.plot(np.arange(1, len(curve) + 1), curve, color=color, linewidth=1.2, alpha=0.8)

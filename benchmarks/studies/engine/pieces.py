@@ -41,7 +41,7 @@ class Pieces:
 
     def __init__(self, folder: Path = STUDIES / "pieces") -> None:
         self.folder = folder
-        self._found: dict[str, dict[str, Any]] = {}
+        self._contents: dict[str, dict[str, Any]] = {}
 
     def path(self, name: str) -> Path:
         """Return the path of a piece that is not packed, whether or not it exists."""
@@ -69,13 +69,13 @@ class Pieces:
     def find(self, job: Job) -> Piece | None:
         """Return the result of a job; None if it has yet to be done."""
         name = job.name
-        if name not in self._found:
+        if name not in self._contents:
             content = self.read(name)
             # A file that says other settings than its name was not written by us. It is written again.
             if content is None or content["settings"] != job.settings:
                 return None
-            self._found[name] = content
-        result: Piece = self._found[name]["result"]
+            self._contents[name] = content
+        result: Piece = self._contents[name]["result"]
         return result
 
     def pack(self, study: str, names: Iterable[str]) -> Path:
@@ -97,19 +97,23 @@ class Pieces:
         result = self.find(job)
         if result is None:
             return None
-        whole = self._found[job.name]["measured"].get(COST)
+        whole = self._contents[job.name]["measured"].get(COST)
         seconds = result.get("seconds", whole if whole is not None else result.get("cpu_seconds"))
         return None if seconds is None else float(seconds)
 
     def machines(self) -> list[dict[str, Any]]:
         """Return hardware and versions of all pieces that were found, each machine once."""
-        apart = ("command", "commit", COST)
-        machines = [{k: v for k, v in one["measured"].items() if k not in apart} for one in self._found.values()]
-        return [one for number, one in enumerate(machines) if one not in machines[:number]]
+        excluded = ("command", "commit", COST)
+        machines = [
+            {k: v for k, v in piece["measured"].items() if k not in excluded} for piece in self._contents.values()
+        ]
+        return [machine for number, machine in enumerate(machines) if machine not in machines[:number]]
 
     def commits(self) -> list[str]:
         """Return the commits that the pieces were measured at; old pieces have no record of it."""
-        return sorted({one["measured"]["commit"] for one in self._found.values() if one["measured"].get("commit")})
+        return sorted(
+            {piece["measured"]["commit"] for piece in self._contents.values() if piece["measured"].get("commit")}
+        )
 
     def require_room(self) -> None:
         """Raise StudyError if no piece can be written: better now than after the training."""

@@ -57,9 +57,9 @@ def work(
     n_done = 0
     with ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=_start) as pool:
         while True:
-            known = {job.name: job for job in listed()}
-            others = {job.name for job in running.values()} | failed.keys()
-            todo = [job for name, job in known.items() if name not in others and pieces.find(job) is None]
+            jobs = {job.name: job for job in listed()}
+            excluded = {job.name for job in running.values()} | failed.keys()
+            todo = [job for name, job in jobs.items() if name not in excluded and pieces.find(job) is None]
             in_time = end is None or time.monotonic() < end
             for job in todo[: n_workers - len(running)] if in_time else ():
                 running[pool.submit(_do, job, pieces.folder, dict(measured))] = job

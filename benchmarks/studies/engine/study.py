@@ -48,24 +48,24 @@ class Options(NamedTuple):
             )
         return seeds
 
-    def chosen_tasks(self, known: Iterable[str], ids: Mapping[str, str] | None = None) -> list[str]:
+    def chosen_tasks(self, tasks: Iterable[str], ids: Mapping[str, str] | None = None) -> list[str]:
         """Return the names of tasks in the order of the study; all its tasks if the user names none.
 
         Args:
-            known: Names of the study's tasks.
+            tasks: Names of the study's tasks.
             ids: Names of tasks by other names that are accepted too.
 
         Raises:
             StudyError: For a name that the study does not have.
         """
         names = {(ids or {}).get(name, name): name for name in self.tasks}
-        known = list(known)
-        wrong = [given for name, given in names.items() if name not in known]
+        tasks = list(tasks)
+        wrong = [given for name, given in names.items() if name not in tasks]
         if wrong:
             raise StudyError(
-                f"Expected tasks among {', '.join(known)}; got {', '.join(wrong)}. Fix: name some of these."
+                f"Expected tasks among {', '.join(tasks)}; got {', '.join(wrong)}. Fix: name some of these."
             )
-        return [name for name in known if not names or name in names]
+        return [name for name in tasks if not names or name in names]
 
 
 class Report(NamedTuple):

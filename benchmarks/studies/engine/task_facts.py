@@ -77,4 +77,4 @@ def _random(job: TaskJob) -> float:
 def _returns(job: TaskJob, player: EnvFunction) -> Floats:
     """Return discounted returns on the episodes of an evaluation, `[evaluation_episodes]`."""
     played = play(job.env_id, player, job.evaluation_episodes, seed=EVALUATION_SEED, env_kwargs=job.env_kwargs)
-    return np.array([one.discounted_return for one in played])
+    return np.array([episode.discounted_return for episode in played])

@@ -246,9 +246,9 @@ def run_training(
     model, training = train_job(job, prepare, checkpoint=checkpoint)
     result: dict[str, Any] = {
         "steps": training.steps,
-        "returns": [round(one.mean_return, 5) for one in training.summaries],
-        "success": [one.success_rate for one in training.summaries],
-        "actions": [round(one.mean_actions, 2) for one in training.summaries],
+        "returns": [round(summary.mean_return, 5) for summary in training.summaries],
+        "success": [summary.success_rate for summary in training.summaries],
+        "actions": [round(summary.mean_actions, 2) for summary in training.summaries],
         "cpu_seconds": round(training.cpu_seconds, 1),
         "largest_first_ratio_error": training.largest_ratio_error,
     }
@@ -264,9 +264,9 @@ def _test(model: LLMOnPolicyAlgorithm, env_id: str, job: TrainingJob) -> dict[st
     first = plan.Job(env_id, job.seed, 0).reset_seed
     played = play(env_id, PolicyAgent.of(model), job.evaluation.test_episodes, seed=first)
     return {
-        "discounted_return": round(float(np.mean([one.discounted_return for one in played])), 5),
-        "success": float(np.mean([one.success for one in played])),
-        "steps": round(float(np.mean([one.n_actions for one in played])), 2),
+        "discounted_return": round(float(np.mean([episode.discounted_return for episode in played])), 5),
+        "success": float(np.mean([episode.success for episode in played])),
+        "steps": round(float(np.mean([episode.n_actions for episode in played])), 2),
         "episodes": len(played),
     }
 

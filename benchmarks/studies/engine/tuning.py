@@ -54,17 +54,17 @@ class Tuning(NamedTuple):
 
     def jobs(self, pieces: Pieces | None = None) -> list[Job]:
         """Return every rate of every method on every seed; with pieces also those beyond an edge."""
-        found = [self.job(method, rate, seed) for seed in self.seeds for rate in self.rates for method in self.methods]
+        jobs = [self.job(method, rate, seed) for seed in self.seeds for rate in self.rates for method in self.methods]
         if pieces is None:
-            return found
+            return jobs
         for method in self.methods:
-            found += [self.job(method, rate, seed) for seed in self.seeds for rate in self._further(method, pieces)]
-        return found
+            jobs += [self.job(method, rate, seed) for seed in self.seeds for rate in self._further(method, pieces)]
+        return jobs
 
     def _further(self, method: str, pieces: Pieces) -> Sequence[float]:
         """Return the rates beyond the edge where a method did best; none before all its others are tried."""
         scores = self._scores(method, self.rates, pieces)
-        if self.beyond is None or any(len(one) < len(self.seeds) for one in scores.values()):
+        if self.beyond is None or any(len(areas) < len(self.seeds) for areas in scores.values()):
             return ()
         best = _best(scores)
         return self.beyond[0] if best == self.rates[0] else self.beyond[1] if best == self.rates[-1] else ()
@@ -93,7 +93,7 @@ class Tuning(NamedTuple):
             NotTunedError: Unless all methods were tried with all rates on all seeds: an equal budget.
         """
         scores = self.scores(pieces)
-        tried, n_jobs = sum(len(one) for rates in scores.values() for one in rates.values()), len(self.jobs(pieces))
+        tried, n_jobs = sum(len(areas) for rates in scores.values() for areas in rates.values()), len(self.jobs(pieces))
         if tried < n_jobs:
             raise NotTunedError(
                 f"Expected every method of {self.where} tried with all rates {list(self.rates)} on seeds "
@@ -134,8 +134,12 @@ class Task(NamedTuple):
         """Return a run with the arguments written down for the pocket model, but for some changes."""
         family = "pocket/overcooked" if self.env_id.startswith("Overcooked") else "pocket/virtualhome"
         arguments = {**preset(family, algorithm, n_envs=1), **self.arguments, **changes}
-        own = (algorithm, self.env_id, self.steps, seed, arguments, self.evaluation, self.env_kwargs)
-        return TrainingJob(*own) if self.cloning is None else WarmStartJob(*own, cloning=self.cloning)
+        arguments_of_job = (algorithm, self.env_id, self.steps, seed, arguments, self.evaluation, self.env_kwargs)
+        return (
+            TrainingJob(*arguments_of_job)
+            if self.cloning is None
+            else WarmStartJob(*arguments_of_job, cloning=self.cloning)
+        )
 
     @property
     def facts(self) -> TaskJob:
@@ -219,7 +223,7 @@ class Comparison(NamedTuple):
         facts = pieces.find(self.task.facts)
         if facts is None or not runs:
             return None
-        return float(np.mean([one["returns"][-1] > (facts["random"] + facts["oracle"]) / 2 for one in runs]))
+        return float(np.mean([run["returns"][-1] > (facts["random"] + facts["oracle"]) / 2 for run in runs]))
 
     def further(self, arm: Arm, rate: float, pieces: Pieces) -> list[Arguments]:
         """Return settings that a baseline is tried with, its own first, if all its runs are there and few learned.
@@ -227,7 +231,7 @@ class Comparison(NamedTuple):
         A setting that the method itself is about stays as it is.
         """
         runs = [pieces.find(job) for job in self.final_jobs(arm, {"learning_rate": rate}, self.seeds)]
-        share = self.learned([one for one in runs if one is not None], pieces)
+        share = self.learned([run for run in runs if run is not None], pieces)
         if arm.name not in self.baselines or None in runs or share is None or share >= LEARNED_SHARE:
             return []
         fixed = {**self.task.arguments, **arm.arguments}
@@ -236,7 +240,7 @@ class Comparison(NamedTuple):
     def further_left(self, arm: Arm, pieces: Pieces) -> int:
         """Return how many runs of further settings are left to do."""
         tried = self.further(arm, self._rates(pieces)[arm.name], pieces)
-        return sum(pieces.find(job) is None for one in tried for job in self._tuning_jobs(arm, one))
+        return sum(pieces.find(job) is None for settings in tried for job in self._tuning_jobs(arm, settings))
 
     def chosen(self, pieces: Pieces) -> dict[str, Arguments]:
         """Return the arguments of each method's reported runs, by the mean area on the tuning seeds.
@@ -245,15 +249,15 @@ class Comparison(NamedTuple):
             NotTunedError: Unless all methods were tried with all rates on all tuning seeds.
         """
         rates = self._rates(pieces)
-        found: dict[str, Arguments] = {}
+        chosen: dict[str, Arguments] = {}
         for arm in self.arms:
-            found[arm.name] = {"learning_rate": rates[arm.name]}
+            chosen[arm.name] = {"learning_rate": rates[arm.name]}
             tried = self.further(arm, rates[arm.name], pieces)
-            runs = [[pieces.find(job) for job in self._tuning_jobs(arm, one)] for one in tried]
-            scores = [[area(piece) for piece in one if piece is not None] for one in runs]
-            if tried and all(len(own) == len(study.TUNING_SEEDS) for own in scores):
-                found[arm.name] = tried[int(np.argmax(np.mean(scores, axis=1)))]
-        return found
+            runs = [[pieces.find(job) for job in self._tuning_jobs(arm, settings)] for settings in tried]
+            scores = [[area(piece) for piece in row if piece is not None] for row in runs]
+            if tried and all(len(row) == len(study.TUNING_SEEDS) for row in scores):
+                chosen[arm.name] = tried[int(np.argmax(np.mean(scores, axis=1)))]
+        return chosen
 
     def _tuning_jobs(self, arm: Arm, arguments: Arguments) -> list[TrainingJob]:
         return [self._tuning_job(arm, arguments, seed, self.task) for seed in study.TUNING_SEEDS]

@@ -17,7 +17,7 @@ SUFFIX = "\n    return model\n"
 MAX_CODE_SHOWN = 9_000
 """Maximum number of characters of an attempt's code in an observation; escapes and comment signs count."""
 _HEAD_LENGTH = 2_048
-_CUT = " (cut)"
+_CUT_MARK = " (cut)"
 _MAX_VERDICT, _MAX_TITLE, _MAX_ABOUT = 700, 120, 400  # characters, escapes included
 
 _HEADER = """\
@@ -89,7 +89,7 @@ def _line(text: str) -> str:
 
 
 def _short(text: str, n_characters: int) -> str:
-    return text if len(text) <= n_characters else text[: n_characters - len(_CUT)] + _CUT
+    return text if len(text) <= n_characters else text[: n_characters - len(_CUT_MARK)] + _CUT_MARK
 
 
 def _reminder(remark: Remark, max_attempts: int) -> str:
@@ -100,5 +100,5 @@ def _reminder(remark: Remark, max_attempts: int) -> str:
     lines = "".join(f"#     {printable(line)}\n" for line in remark.code.split("\n"))
     if len(lines) > MAX_CODE_SHOWN:
         lines = lines[:MAX_CODE_SHOWN]
-        lines = f"{lines.rpartition(chr(10))[0] or lines}\n#    {_CUT}\n"
+        lines = f"{lines.rpartition(chr(10))[0] or lines}\n#    {_CUT_MARK}\n"
     return head + "# Its code:\n" + lines

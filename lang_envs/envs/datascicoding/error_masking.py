@@ -76,7 +76,7 @@ _EXCEPTIONS = frozenset(_LIBRARY_EXCEPTIONS.split()) | {
 _LIBRARY = frozenset([*_LIBRARY_WORDS.split(), *dir(builtins), *keyword.kwlist])
 _SMALL_WORDS = frozenset(_SHORT_WORDS.split())  # of English messages: neither values nor separators of values
 _COMMON_WORDS = frozenset([*_SMALL_WORDS, *_FREQUENT_WORDS.split()])
-_NOT_OWN = frozenset(word.lower() for word in _LIBRARY | _COMMON_WORDS)
+_PUBLIC_WORDS = frozenset(word.lower() for word in _LIBRARY | _COMMON_WORDS)
 _WORD = re.compile(r"[^\W\d]\w*")
 _SPELLINGS = str.maketrans("`´‘’“”", "''''\"\"")  # noqa: RUF001 - a backtick could open a fence
 _SET = re.compile(r"\{('[^'{}]*'(?:, '[^'{}]*')*)\}")
@@ -140,12 +140,12 @@ def exception_name(name: str, code: AgentCode) -> str:
         name: `type(error).__name__`, as the sandbox reports it.
         code: Code that raised the exception.
     """
-    own = {node.name for node in ast.walk(code.tree) if isinstance(node, ast.ClassDef)}
-    return name[:_MAX_EXCEPTION] if name in _EXCEPTIONS or name in own else "Exception"
+    classes = {node.name for node in ast.walk(code.tree) if isinstance(node, ast.ClassDef)}
+    return name[:_MAX_EXCEPTION] if name in _EXCEPTIONS or name in classes else "Exception"
 
 
 def _masked_once(line: str, words: _Words, limit: int) -> str:
-    tokens = _without_much_own(_cut(_settled(list(_tokens(line, words))), limit))
+    tokens = _limit_own_words(_cut(_settled(list(_tokens(line, words))), limit))
     tokens = _cut(_settled(_without_repeats(tokens, _MAX_REPEATS * -(-limit // _PER_CHARACTERS))), limit)
     return "".join(token.gap + token.text for token in tokens).strip()
 
@@ -164,16 +164,16 @@ class _Words(NamedTuple):
 
     @classmethod
     def of(cls, code: AgentCode, known_numbers: Collection[int]) -> _Words:
-        known = {str(int(number)) for number in known_numbers}
+        plain = {str(int(number)) for number in known_numbers}
         constants = [node.value for node in ast.walk(code.tree) if isinstance(node, ast.Constant)]
         spelt = re.findall(rf"[+-]?{_NUMBER}", code.source)
         values = [str(value) for value in constants if isinstance(value, int | float) and abs(value) < 1e300]
         return cls(
             frozenset(_WORD.findall(code.source)) | _LIBRARY,
-            frozenset(known | set(spelt) | {number.lstrip("+-") for number in spelt} | set(values)),
+            frozenset(plain | set(spelt) | {number.lstrip("+-") for number in spelt} | set(values)),
             frozenset(value for value in constants if isinstance(value, str) and value.isprintable()),
-            frozenset(_WORD.findall(" ".join(_spelt(code.tree)).lower())) - _NOT_OWN,
-            re.compile(_TOKEN.format(known="|".join(sorted(known)) or r"\Z", range=_RANGE, number=_NUMBER), re.VERBOSE),
+            frozenset(_WORD.findall(" ".join(_spelt(code.tree)).lower())) - _PUBLIC_WORDS,
+            re.compile(_TOKEN.format(known="|".join(sorted(plain)) or r"\Z", range=_RANGE, number=_NUMBER), re.VERBOSE),
         )
 
 
@@ -291,7 +291,7 @@ def _without_monotony(tokens: list[_Token]) -> list[_Token]:
     return result
 
 
-def _without_much_own(tokens: list[_Token]) -> list[_Token]:
+def _limit_own_words(tokens: list[_Token]) -> list[_Token]:
     """Mask the agent's own words after the first 12: a choice among many of them could spell anything."""
     result: list[_Token] = []
     n_own = 0

@@ -132,17 +132,17 @@ class Evaluator:
             code = extract(text)
         except CodeSyntaxError as error:
             source = error.source or text
-            said = _located("SyntaxError", error.message, error.line, source.split("\n"))
-            return Evaluation(Status.SYNTAX_ERROR, source[:_MAX_KEPT], error=said)
+            message = _located("SyntaxError", error.message, error.line, source.split("\n"))
+            return Evaluation(Status.SYNTAX_ERROR, source[:_MAX_KEPT], error=message)
         name = banned_use(code, self.banned)
         if name is not None:
             return Evaluation(Status.BANNED, code.source, error=f"{name[:_MAX_LINE]} must not be used here.")
         if self.cache is None:
             return self._run(code)
         key = self._key(code)
-        known = self.cache.get(key)
-        if known is not None:
-            return _from_entry(known)
+        entry = self.cache.get(key)
+        if entry is not None:
+            return _from_entry(entry)
         evaluation = self._run(code)
         if evaluation.status in _REPEATABLE and self.sandbox.is_confined:  # a file that code reads may change
             self.cache.put(key, evaluation._asdict())
@@ -278,10 +278,10 @@ def _name_of(split: Split) -> str:
 
 def _located(name: str, message: str, line: object, lines: Sequence[str]) -> str:
     """Return an error in one line, with the line of the code that it is about, if there is one."""
-    told = printable(f"{name}: {message}" if message else name)
+    message_line = printable(f"{name}: {message}" if message else name)
     if type(line) is not int or not 1 <= line <= len(lines):
-        return told
-    return f"{told} (line {line}: {printable(lines[line - 1].strip()[:_MAX_LINE])})"
+        return message_line
+    return f"{message_line} (line {line}: {printable(lines[line - 1].strip()[:_MAX_LINE])})"
 
 
 def _from_entry(entry: dict[str, Any]) -> Evaluation:

@@ -88,7 +88,7 @@ def ansi(env: DataSciCodingEnv) -> str:
          it all a warning if the rows are made up.
     """
     last = env.attempts[-1].evaluation if env.attempts else None
-    title, size, about = _told(env)
+    title, size, about = _task_lines(env)
     rows = _listing(last, _TEXT_ROWS, _TEXT_COLUMNS - 2)
     headline, message = _verdict(env)
     lines = [f"{_SYNTHETIC}: {_MADE_UP}"] if env.dataset.synthetic else []
@@ -99,7 +99,7 @@ def ansi(env: DataSciCodingEnv) -> str:
     ]
     lines += [f"{'>' if row.wrong else ' '} {text}" for row, text in zip(rows, _numbered(rows), strict=True)]
     lines += [headline, *_wrapped(message, _TEXT_COLUMNS, 8), *_text_axis(last)]
-    lines += [" ".join(_attempt(env, place)).rstrip() for place in _listed(env)]
+    lines += [" ".join(_attempt(env, index)).rstrip() for index in _listed(env)]
     done = f"Attempts {len(env.attempts)} / {env.max_attempts}    Return {_signed(env.episode_return)}"
     lines += [f"Best so far: {_best(env)}", done]
     return "\n".join(_cut(line, _TEXT_COLUMNS) for line in lines)
@@ -115,7 +115,7 @@ def rgb_array(env: DataSciCodingEnv) -> NDArray[np.uint8]:
         RGB image, shape (640, 960, 3).
     """
     last = env.attempts[-1].evaluation if env.attempts else None
-    image = _background(*_told(env), env.dataset.synthetic).copy()
+    image = _background(*_task_lines(env), env.dataset.synthetic).copy()
     _draw_code(image, last, len(env.attempts))
     _draw_attempts(image, env)
     _draw_splits(image, last)
@@ -126,7 +126,7 @@ def rgb_array(env: DataSciCodingEnv) -> NDArray[np.uint8]:
 # ---------------------------------------------------------------------- texts
 
 
-def _told(env: DataSciCodingEnv) -> tuple[str, str, str]:
+def _task_lines(env: DataSciCodingEnv) -> tuple[str, str, str]:
     """Return lines about the task: the table, its size, its subject."""
     table = env.dataset
     n, width = table.x.shape
@@ -173,12 +173,12 @@ def _listed(env: DataSciCodingEnv) -> range:
     return range(first, min(first + _LISTED, env.max_attempts))
 
 
-def _attempt(env: DataSciCodingEnv, place: int) -> tuple[str, str, str]:
+def _attempt(env: DataSciCodingEnv, index: int) -> tuple[str, str, str]:
     """Return number, status and reward of an attempt, or of one still to come."""
     attempts: Sequence[Attempt] = env.attempts
-    if place >= len(attempts):
-        return f"{place + 1}", "-", ""
-    return f"{place + 1}", _name(attempts[place].evaluation), _signed(attempts[place].reward)
+    if index >= len(attempts):
+        return f"{index + 1}", "-", ""
+    return f"{index + 1}", _name(attempts[index].evaluation), _signed(attempts[index].reward)
 
 
 def _text_axis(evaluation: Evaluation | None) -> list[str]:
@@ -246,9 +246,9 @@ def _wrong_line(error: str, lines: list[str]) -> int | None:
     Both the message and the quoted line may look like it; the right one is followed by the line that it names.
     """
     ends = {match.end(): int(match[1]) for match in re.finditer(r"\(line ([0-9]{1,7})(?:\)$|: )", error)}
-    found = [(error[end:], number) for end, number in ends.items() if 1 <= number <= len(lines)]
-    told = (number for rest, number in found if rest.startswith(lines[number - 1].strip()[:60]))
-    return next(told, found[-1][1] if found else None)
+    candidates = [(error[end:], number) for end, number in ends.items() if 1 <= number <= len(lines)]
+    numbers = (number for rest, number in candidates if rest.startswith(lines[number - 1].strip()[:60]))
+    return next(numbers, candidates[-1][1] if candidates else None)
 
 
 def _numbered(rows: list[_Row]) -> list[str]:
@@ -349,11 +349,11 @@ def _entry(number: str, name: str, reward: str, ground: str) -> Image.Image:
 def _draw_attempts(image: Image.Image, env: DataSciCodingEnv) -> None:
     left, top, right, bottom = _inner(_ATTEMPTS)
     drawing.card(image, _ATTEMPTS, fitted(f"ATTEMPTS: {len(env.attempts):,} OF {env.max_attempts:,}", 11, right - left))
-    for row, place in enumerate(_listed(env)):
+    for row, index in enumerate(_listed(env)):
         ground = "card"
-        if place < len(env.attempts):
-            ground = "good" if env.attempts[place].evaluation.aucs else "awning"
-        image.paste(_entry(*_attempt(env, place), ground), (left, top + 4 + 21 * row))
+        if index < len(env.attempts):
+            ground = "good" if env.attempts[index].evaluation.aucs else "awning"
+        image.paste(_entry(*_attempt(env, index), ground), (left, top + 4 + 21 * row))
     for y, name, value in (
         (bottom - 32, "Best so far", _best(env)),
         (bottom - 11, "Return of the episode", _signed(env.episode_return)),

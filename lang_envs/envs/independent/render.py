@@ -57,12 +57,12 @@ def rgb_array(env: IndependentDecisions) -> NDArray[np.uint8]:
     if env.last_action is None:
         write(image, (240, 120), drawing.last_action(env, env.elapsed_steps), 13, "faded", "mm")
     else:
-        said = drawing.one_line(env.last_action).split()
-        _draw_words(image, 104, 154, said, env.key_places(env.last_action), "faded")
+        words = drawing.one_line(env.last_action).split()
+        _draw_words(image, 104, 154, words, env.key_places(env.last_action), "faded")
     first = max(0, min(len(env.answers) + 1, env.horizon) - _DOTS)  # the last ones and the next
-    for place, number in enumerate(range(first, min(env.horizon, first + _DOTS))):
+    for column, number in enumerate(range(first, min(env.horizon, first + _DOTS))):
         color = ("good" if env.answers[number] else "red") if number < len(env.answers) else "card"
-        ImageDraw.Draw(image).circle((_LEFT + 19 * place, 182), 7, COLORS[color], COLORS["ink"])
+        ImageDraw.Draw(image).circle((_LEFT + 19 * column, 182), 7, COLORS[color], COLORS["ink"])
     write(image, (16, 210), env.legend, 12, "faded")
     write(image, (16, 236), drawing.score(env, "Steps", env.elapsed_steps, env.max_steps), 14, "text")
     if env.is_over:

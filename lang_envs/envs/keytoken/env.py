@@ -9,7 +9,7 @@ from lang_envs.core import SharedOptions, room_for_actions
 from lang_envs.envs.independent.env import IndependentDecisions
 from lang_envs.envs.keytoken.admissible import KEYS, sentence_lengths, sentences
 
-_LEAST_TIME = 50  # steps, by default
+_MIN_TIME = 50  # steps, by default
 
 
 class KeyTokenEnv(IndependentDecisions):
@@ -70,7 +70,7 @@ class KeyTokenEnv(IndependentDecisions):
         self.n_tokens, self.key_position, self.n_actions = n_tokens, key_position, n_actions
         self.variable_lengths = variable_lengths
         check_integer("horizon", horizon, 1)
-        self._set_up(actions, horizon, max(_LEAST_TIME, 2 * horizon) if max_steps is None else max_steps, (0,))
+        self._set_up(actions, horizon, max(_MIN_TIME, 2 * horizon) if max_steps is None else max_steps, (0,))
 
     @property
     def key(self) -> str:

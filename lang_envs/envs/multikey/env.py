@@ -143,8 +143,8 @@ class MultiKeyEnv(IndependentDecisions):
         return tuple(self.np_random.integers(self.n_words, size=self.k).tolist())
 
     def _score(self, number: int) -> tuple[float, int, bool]:
-        said = [self._word(number, slot) for slot in self.key_slots]
-        n_right = sum(map(int.__eq__, said, self._world.target))
+        words = [self._word(number, slot) for slot in self.key_slots]
+        n_right = sum(map(int.__eq__, words, self._world.target))
         all_right = n_right == self.k
         return n_right / self.k if self.reward == "additive" else float(all_right), n_right, all_right
 

@@ -30,6 +30,6 @@ def _phrase(task: KitchenTask, state: KitchenState, macro: Macro, view_radius: i
         return f"put the {'bowl' if held == BOWL else task.foods[held]} on the {board}"
     if macro.verb is Verb.DELIVER:
         return "serve nothing" if held is None else "serve the dish"
-    here = board_here(task, state)
-    lying = None if here is None else state.item_at(task.boards[here])
+    near_board = board_here(task, state)
+    lying = None if near_board is None else state.item_at(task.boards[near_board])
     return "chop nothing" if lying is None or lying == BOWL else f"chop the {task.foods[lying]}"

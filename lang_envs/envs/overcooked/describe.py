@@ -30,9 +30,11 @@ def observation(task: KitchenTask, state: KitchenState, view_radius: int) -> str
         lying = state.item_at(cell)
         if lying is not None and in_view(state.agent, cell, view_radius):
             sentences.append(f"On the {board_name(task, board)} lies {_thing(task, state, lying)}.")
-    held, here = state.item_at(HAND), board_here(task, state)
+    held, near_board = state.item_at(HAND), board_here(task, state)
     hands = "Your hands are empty" if held is None else f"You hold {_thing(task, state, held)}"
-    sentences.append(f"{hands}." if here is None else f"{hands} and you are at the {board_name(task, here)}.")
+    sentences.append(
+        f"{hands}." if near_board is None else f"{hands} and you are at the {board_name(task, near_board)}."
+    )
     dish = _join([f"chopped {food}" for food in task.foods if food in task.goal])
     sentences.append(f"The order is a bowl with {dish} and nothing else. To get it served, you")
     return " ".join(sentences)

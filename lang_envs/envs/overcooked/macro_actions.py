@@ -123,8 +123,8 @@ class _Run:
     def chop(self) -> None:
         for board in self.rules.task.boards:
             item = self.state.item_at(board)
-            here = self.state.agent == self.rules.task.stand_cell(board)
-            if here and item is not None and item != BOWL and not self.state.foods[item].chopped:
+            is_at_board = self.state.agent == self.rules.task.stand_cell(board)
+            if is_at_board and item is not None and item != BOWL and not self.state.foods[item].chopped:
                 for _ in range(CHOPS_NEEDED):
                     self._use(board)
                 return

@@ -37,8 +37,8 @@ def _cells(letter: str) -> tuple[Cell, ...]:
     return tuple(
         Cell(row, column)
         for row, line in enumerate(_MAP.splitlines())
-        for column, found in enumerate(line)
-        if found == letter
+        for column, symbol in enumerate(line)
+        if symbol == letter
     )
 
 

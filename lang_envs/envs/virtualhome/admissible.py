@@ -19,8 +19,12 @@ def admissible_commands(task: HomeTask, facts: Facts) -> tuple[Command, ...]:
     """Return the listed commands, in the published order; those about distractors follow."""
     rooms = [command for command in task.commands if command.verb is Verb.WALK_ROOM]
     elsewhere = [command for command in rooms if ("in", command.target) not in facts]
-    own = _LISTS[task.name](facts)
-    return (*elsewhere, *own, *(command for name in task.distractors for command in _about_distractor(name, facts)))
+    commands = _LISTS[task.name](facts)
+    return (
+        *elsewhere,
+        *commands,
+        *(command for name in task.distractors for command in _about_distractor(name, facts)),
+    )
 
 
 def _about_distractor(name: str, facts: Facts) -> list[Command]:

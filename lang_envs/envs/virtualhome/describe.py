@@ -55,8 +55,8 @@ class _Teller:
         names = self.task.distractors
         held, seen, near = (self.perceived(kind, names) for kind in ("hold", "see", "near"))
         lying, near = [name for name in seen if name not in held], [name for name in near if name not in held]
-        told = (("also", lying), ("near", near), ("hold", held))
-        return [self.say(key, things) for key, things in told if things]
+        groups = (("also", lying), ("near", near), ("hold", held))
+        return [self.say(key, things) for key, things in groups if things]
 
     def everything(self) -> list[str]:
         """Return sentences about everything visible, once."""
@@ -78,15 +78,15 @@ class _Teller:
         return [*sentences, self.say("near", near)] if near else sentences
 
     def _condition(self, name: str, use: Use) -> list[str]:
-        said = []
+        words = []
         if use is Use.CONTAINER:
-            said.append("open" if ("open", name) in self.facts else "closed")
+            words.append("open" if ("open", name) in self.facts else "closed")
         elif use is Use.SWITCH:
-            said.append("on" if ("on", name) in self.facts else "off")
+            words.append("on" if ("on", name) in self.facts else "off")
         else:
-            said.append("notice")
-        said += [key for key in ("seated", "facing") if (key, name) in self.facts]
-        return [self.say(key, [name]) for key in said]
+            words.append("notice")
+        words += [key for key in ("seated", "facing") if (key, name) in self.facts]
+        return [self.say(key, [name]) for key in words]
 
 
 def _food_preparation(teller: _Teller) -> list[str]:
@@ -143,15 +143,15 @@ def _in_living_room(teller: _Teller) -> list[str]:
     hands = [say("placed", shared, holder=teller.task.scene.fixture["coffee table"])] if shared else []
     hands += [say("hold", held)] if held else []
     if "coffee table" in near:
-        place = say("far", ["TV"]) if shared else say("near", ["coffee table"])
-        return [place, *(hands or teller.hands(_ITEMS))]
+        sentence = say("far", ["TV"]) if shared else say("near", ["coffee table"])
+        return [sentence, *(hands or teller.hands(_ITEMS))]
     # The published text tells the state of the TV only to somebody who carries something.
     television = [say("on", ["TV"])] if ("on", "TV") in teller.facts and held else []
     if "TV" in near:
-        place = say("far", ["sofa"]) if ("on", "TV") in teller.facts else say("near", ["TV"])
+        sentence = say("far", ["sofa"]) if ("on", "TV") in teller.facts else say("near", ["TV"])
     else:
-        place = say("seated" if ("seated", "sofa") in teller.facts else "near", ["sofa"])
-    return [place, *television, *hands]
+        sentence = say("seated" if ("seated", "sofa") in teller.facts else "near", ["sofa"])
+    return [sentence, *television, *hands]
 
 
 _PUBLISHED: dict[str, Callable[[_Teller], list[str]]] = {

@@ -94,7 +94,7 @@ def ansi(env: VirtualHomeEnv) -> str:
     for pair in (("kitchen", "bathroom"), ("bedroom", "living room")):
         titles = (f"- {room.upper() if room == env.home_state.room else f'{room} (out of sight)'} " for room in pair)
         plan.append("".join(f"+{title:-<{_COLUMN}}" for title in titles) + "+")
-        for texts in zip_longest(*(_told(env, room, facts) for room in pair), range(6), fillvalue=""):
+        for texts in zip_longest(*(_room_lines(env, room, facts) for room in pair), range(6), fillvalue=""):
             plan.append("".join(f"|{_padded(str(text))}" for text in texts[:2]) + "|")
     lines = [
         f"Goal: {_goal(env)}",
@@ -117,17 +117,17 @@ def rgb_array(env: VirtualHomeEnv) -> NDArray[np.uint8]:
     Returns:
         RGB image, shape (528, 640, 3).
     """
-    facts, plan, here = _facts(env), _building().copy(), env.home_state.room
+    facts, plan, room_of_agent = _facts(env), _building().copy(), env.home_state.room
     _draw_furniture(plan, env)
     for role, spot in _spots(env).items():
         put(plan, _image(_noun(env, role), _ITEM), spot.foot)
     _draw_person(plan, env, facts)
     _draw_labels(plan, env, facts)
-    frame, (left, top, right, bottom) = drawing.veil(plan, 0.45), _PLANS[here].box
+    frame, (left, top, right, bottom) = drawing.veil(plan, 0.45), _PLANS[room_of_agent].box
     frame.paste(plan.crop((left, top, right, bottom)), (left, top))
     ImageDraw.Draw(frame).rectangle((left, top, right - 1, bottom - 1), None, COLORS["sight"], 2)
     for room, drawn in _PLANS.items():
-        title = tag(room.upper(), "sight") if room == here else tag(f"{room} · out of sight", "strip")
+        title = tag(room.upper(), "sight") if room == room_of_agent else tag(f"{room} · out of sight", "strip")
         paste(frame, title, *drawn.title)
     return np.concatenate([np.asarray(frame), np.asarray(_strip(env, facts))])
 
@@ -180,24 +180,24 @@ def _refusal(env: VirtualHomeEnv) -> str:
     return "REFUSED" if env.last_action in env.command_set else "NO SUCH COMMAND"
 
 
-def _told(env: VirtualHomeEnv, room: str, facts: frozenset[Fact]) -> list[str]:
+def _room_lines(env: VirtualHomeEnv, room: str, facts: frozenset[Fact]) -> list[str]:
     """Return lines about a room: the person, furniture with its condition, things with their places."""
-    scene, told, lines = env.home_task.scene, [], []
+    scene, notes, lines = env.home_task.scene, [], []
     if env.home_state.room == room:
         facing = "".join(f", facing {_noun(env, role, _NOUN)}" for kind, role, *_ in facts if kind == "facing")
         lines.append(f"@ you {'sit' if env.home_state.sitting else 'stand'}{facing}")
     for fixture in scene.fixtures:
         condition = _condition(env, fixture)
-        told.append((fixture.room, fixture.name, f": {condition}" if condition else ""))
+        notes.append((fixture.room, fixture.name, f": {condition}" if condition else ""))
     for item, place in _places(env).items():
         if place == AT_START:
             start = scene.items[scene.item_index[item]]
-            told.append((start.room, item, f" ({start.spot})"))
+            notes.append((start.room, item, f" ({start.spot})"))
         elif place != IN_HAND:
             into = "in" if scene.fixture[place].use is Use.CONTAINER else "on"
-            told.append((scene.fixture[place].room, item, f" ({into} {_noun(env, place, _NOUN)})"))
+            notes.append((scene.fixture[place].room, item, f" ({into} {_noun(env, place, _NOUN)})"))
     marked = (
-        (where, "*" if ("near", role) in facts else "-", _noun(env, role, _NOUN), how) for where, role, how in told
+        (where, "*" if ("near", role) in facts else "-", _noun(env, role, _NOUN), how) for where, role, how in notes
     )
     return lines + [f"{mark} {noun}{how}" for where, mark, noun, how in marked if where == room]
 

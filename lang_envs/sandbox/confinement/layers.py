@@ -122,11 +122,11 @@ def prepare() -> Prepared:
     if abi < 1:
         return Prepared(None, (), 0, layers)
     readable, listable = library_paths()
-    own = [path for path in readable if path.startswith("/proc/")]
+    own_files = [path for path in readable if path.startswith("/proc/")]
     shared = [path for path in readable if not path.startswith("/proc/")]
     roots = {"/" + path.split("/")[1] for path in (*shared, *listable)}
     ruleset = landlock.open_ruleset(landlock.plan([*shared, "/proc"], listable), abi=abi)
-    return Prepared(ruleset, landlock.plan([*sorted(roots), *own]), abi, layers)
+    return Prepared(ruleset, landlock.plan([*sorted(roots), *own_files]), abi, layers)
 
 
 def confine_early(without: Collection[Layer] = (), prepared: Prepared | None = None) -> frozenset[Layer]:
@@ -196,11 +196,11 @@ def _confine_files(prepared: Prepared) -> None:
             "Expected prepare() to have met the same kernel; got none with Landlock. Fix: call prepare() in the parent."
         )
     landlock.enforce(prepared.ruleset, abi=prepared.abi)
-    own = landlock.open_ruleset(prepared.own_rules, abi=prepared.abi)
+    ruleset = landlock.open_ruleset(prepared.own_rules, abi=prepared.abi)
     try:
-        landlock.enforce(own, abi=prepared.abi)
+        landlock.enforce(ruleset, abi=prepared.abi)
     finally:
-        os.close(own)
+        os.close(ruleset)
 
 
 # ---------------------------------------------------------------------- layers of this machine

@@ -40,8 +40,8 @@ def library_paths() -> tuple[tuple[str, ...], tuple[str, ...]]:
     Returns:
         Paths that may be read, and folders that may be listed (the import system looks for packages there).
     """
-    found = {name: _location(name) for name in LIBRARIES}
-    packages = {name: path for name, path in found.items() if path is not None}
+    locations = {name: _location(name) for name in LIBRARIES}
+    packages = {name: path for name, path in locations.items() if path is not None}
     readable = [
         *(path for folder in _standard_library() for path in _beneath(folder, _INSTALLED_PACKAGES)),
         *(path for name, folder in packages.items() for path in _package_paths(name, folder)),

@@ -55,7 +55,7 @@ _MAP_HUGETLB = 0x40000  # from a store that all of the machine share
 # WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET, and the waiting ones by the clock of the day; all
 # private: else a futex in a page of a library is one and the same for all processes. Those with priority inheritance
 # look up the thread that a number in memory names, and so tell which processes exist.
-_FUTEX_OPERATIONS = tuple(128 | one for one in (0, 1, 3, 4, 5, 9, 10, 256, 256 | 9))
+_FUTEX_OPERATIONS = tuple(128 | operation for operation in (0, 1, 3, 4, 5, 9, 10, 256, 256 | 9))
 _N_CLOCKS = 12  # those above, negative ones included, are clocks of other processes or of devices
 _SIGKILL = 9
 _FIRST_REALTIME_SIGNAL = 32  # they queue up, and all processes of a user share the room

@@ -29,10 +29,10 @@ _N_INVENTED, _KNOWN = 400, 0.4
 """Number of invented tables, and share of prompts about registered ones."""
 _SPOILED = 0.25
 """Share of bodies with a mistake."""
-_MENDED, _AGAIN = 0.75, 0.1
+_FIXED, _FAILED_AGAIN = 0.75, 0.1
 """Share of bodies without their mistake after a failure, and share of those with another one instead."""
 _SCORINGS = ("roc_auc",) * 8 + ("accuracy", "balanced_accuracy")
-_MOST_SCORE, _LEAST_SCORE = 1.0, 0.3
+_MAX_SCORE, _MIN_SCORE = 1.0, 0.3
 
 
 class _InProcess(Sandbox):
@@ -106,9 +106,9 @@ def _after_failure(table: Dataset, attempts: int, rng: np.random.Generator) -> t
     number = int(rng.integers(1, attempts))
     remarks = [Remark(number, evaluation.code, f"it failed. {evaluation.error}")]
     chance = rng.random()
-    if chance < _MENDED:
+    if chance < _FIXED:
         return remarks, body
-    return remarks, spoilt(body, rng).code if chance < _MENDED + _AGAIN else _body(rng)
+    return remarks, spoilt(body, rng).code if chance < _FIXED + _FAILED_AGAIN else _body(rng)
 
 
 def _failed(table: Dataset, rng: np.random.Generator) -> tuple[str, Evaluation]:
@@ -122,7 +122,7 @@ def _failed(table: Dataset, rng: np.random.Generator) -> tuple[str, Evaluation]:
 
 def _after_success(table: Dataset, attempts: int, rng: np.random.Generator) -> tuple[list[Remark], str]:
     """Return the remark on a successful attempt with a random score, and the body of a different program."""
-    score = rng.uniform(_LEAST_SCORE, _MOST_SCORE)
+    score = rng.uniform(_MIN_SCORE, _MAX_SCORE)
     return [Remark(int(rng.integers(1, attempts)), random_code(rng), f"it ran, with a score of {score:.4f}.")], _body(
         rng
     )

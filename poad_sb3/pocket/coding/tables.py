@@ -34,7 +34,7 @@ _YES_NO = _words(
 _KINDS = _words("species kind grade owner origin colour group season region quality class shape maker")
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _FORMS = ("the {0} table", "the {1} {0} table", "the table of {0}s", "{1} {0} data", "the {0} and {2} records")
-_LEAST_ROWS, _MOST_ROWS = 60, 600
+_MIN_ROWS, _MAX_ROWS = 60, 600
 """Range of the number of rows of an invented table: code is run on it."""
 
 
@@ -52,7 +52,7 @@ def known_tables(rng: np.random.Generator) -> list[Dataset]:
 def invented_table(rng: np.random.Generator) -> Dataset:
     """Return a fictitious table: title, description, size, and random numbers."""
     classes = 2 if rng.random() < 0.4 else int(rng.integers(3, 11))
-    shape = (int(rng.integers(max(_LEAST_ROWS, 12 * classes), _MOST_ROWS)), int(rng.integers(4, 41)))
+    shape = (int(rng.integers(max(_MIN_ROWS, 12 * classes), _MAX_ROWS)), int(rng.integers(4, 41)))
     thing, other = pick(_THINGS, rng), pick(_THINGS, rng)
     title = pick(_FORMS, rng).format(thing, pick(_QUALITIES, rng), other)
     asked = f"whether it is {pick(_YES_NO, rng)}" if classes == 2 else _of_many(classes, rng)

@@ -126,7 +126,7 @@ def test_every_package_that_is_imported_is_declared(archives: Archives, metadata
 
 def test_the_fix_for_a_missing_extra_is_one_that_works_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert errors.install_command("llm") == 'pip install -c constraints.txt -e ".[llm]"'
-    monkeypatch.setattr(errors, "_BESIDE", tmp_path / "constraints.txt")
+    monkeypatch.setattr(errors, "_CONSTRAINTS_FILE", tmp_path / "constraints.txt")
     assert errors.install_command("cli,llm") == 'pip install "lang-envs[cli,llm]"'
 
 

@@ -18,7 +18,7 @@ from benchmarks.references.published import published
 from benchmarks.runner.errors import StudyError
 from benchmarks.studies.app import write_report
 from benchmarks.studies.datasci import ATTEMPTS, DATASCI, LEARNERS, RATES, TUNING, chosen_rates, coding_job
-from benchmarks.studies.engine.coding import _seed_apart, fresh_scores
+from benchmarks.studies.engine.coding import _seed_envs, fresh_scores
 from benchmarks.studies.engine.coding_findings import (
     MEASURES,
     TableFindings,
@@ -329,7 +329,7 @@ def test_seeds_of_a_study_share_no_generated_table() -> None:
     for seed in (300, 301):
         envs = make_envs("DataSciCoding-generated-v0", {}, N_ENVS)
         model = SimpleNamespace(get_env=lambda envs=envs: envs)
-        _seed_apart(model, coding_job("untrained", "generated", 1, seed)).reset()
+        _seed_envs(model, coding_job("untrained", "generated", 1, seed)).reset()
         tables.append({state["world"].key for state in envs.env_method("get_state")})
         envs.close()
     assert not set.intersection(*tables)
