@@ -17,7 +17,7 @@ from benchmarks.performance.pocket_coder import attempts_on, summary_of
 from lang_envs.datasets import DATASETS, load
 from lang_envs.envs.datascicoding.evaluation import Status
 from poad_sb3 import POAD
-from poad_sb3.cli.request import _make_absolute
+from poad_sb3.cli.train_options import _make_absolute
 from poad_sb3.common.hyperparameters import preset
 from poad_sb3.pocket import CODER_FOLDER, model_path
 from poad_sb3.pocket.coding.corpus import _line, coding_lines, evaluated
