@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.agents.base import AgentError, Usage
 from benchmarks.agents.texts import Reply, TextAgent
 from lang_envs import LangEnv
-from lang_envs.private import without_secrets
+from lang_envs.redaction import without_secrets
 
 if TYPE_CHECKING:
     from openai.types.chat import ChatCompletion

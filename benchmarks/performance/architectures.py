@@ -1,7 +1,7 @@
 """Every causal architecture of transformers, as a tiny random model.
 
 Each is built from a generic recipe of small sizes, saved to a folder, and measured as `poad doctor FOLDER` measures a
-model (`poad_sb3.distributions.agreement`): errors of the ratio, of log-probabilities and of a merged export. One
+model (`poad_sb3.distributions.sampling_check`): errors of the ratio, of log-probabilities and of a merged export. One
 process for each, with a time limit, so that a crash or an endless loop costs one line of the table.
 
 Writes architectures.json; with names as arguments, only shows those.
@@ -26,7 +26,7 @@ from transformers.utils import logging
 
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_result
-from poad_sb3.distributions.agreement import examine_model
+from poad_sb3.distributions.sampling_check import examine_model
 from poad_sb3.pocket import POCKET_FOLDER
 
 ARCHITECTURES = tuple(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)

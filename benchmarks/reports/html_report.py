@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.reports.report import MAIN, aggregates, shown
 from benchmarks.reports.statistics import SETTLED, holm, least_p, probability_of_improvement, rank_test
 from benchmarks.runner.results import METRICS, Cell, load
-from lang_envs.private import without_private
+from lang_envs.redaction import without_private
 from lang_envs.report import Report, Run, Score, Table, read_run, size_lines, write_report
 from lang_envs.report.statistics import LEVEL, RESAMPLES, estimate, mean
 

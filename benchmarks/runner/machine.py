@@ -10,7 +10,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
-from lang_envs.private import without_secrets
+from lang_envs.redaction import without_secrets
 
 RESULTS = Path(__file__).parents[2] / "data" / "results"
 _PACKAGES = ("lang-envs", "gymnasium", "numpy", "scikit-learn", "torch", "stable-baselines3", "transformers", "peft")

@@ -11,7 +11,7 @@ import gymnasium as gym
 
 from benchmarks.runner.errors import BenchmarkError, ResultFileError
 from benchmarks.runner.machine import describe_machine
-from lang_envs.private import without_secrets
+from lang_envs.redaction import without_secrets
 from poad_sb3.common.episode_lines import EPISODES_PER_SEED, FORMAT, N_SEEDS, discount_of, reset_seed_of
 
 _LARGEST_SEED = N_SEEDS // EPISODES_PER_SEED - 1

@@ -28,7 +28,7 @@ from xml.etree import ElementTree
 from lang_envs.datasets import errors, store
 from lang_envs.datasets.manifest import Manifest, Service
 from lang_envs.errors import MissingExtraError, install_command
-from lang_envs.private import without_secrets
+from lang_envs.redaction import without_secrets
 from lang_envs.text import printable
 
 __all__ = ["Progress", "fetch", "fetch_by_hand", "is_reachable"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lang_envs.private import flat_facts, without_private
+from lang_envs.redaction import flat_facts, without_private
 from lang_envs.report.data import Run
 from lang_envs.report.results import Results, read_results, steps_file
 

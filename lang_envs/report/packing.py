@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from lang_envs.private import without_private
+from lang_envs.redaction import without_private
 from lang_envs.report.data import Report
 from lang_envs.report.errors import ReportError
 from lang_envs.report.pictures import Tiles, changes, frames_of

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from lang_envs.private import without_private
+from lang_envs.redaction import without_private
 from lang_envs.registration import creator, registered
 from lang_envs.report.replaying import recorded_arguments, replayed
 from lang_envs.text import printable

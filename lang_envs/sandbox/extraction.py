@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lang_envs.errors import LangEnvsError
-from lang_envs.sandbox.nesting import first_too_deep
+from lang_envs.sandbox.syntax_depth import first_too_deep
 
 __all__ = ["MAX_CODE_BYTES", "AgentCode", "CodeSyntaxError", "banned_use", "extract", "parsed"]
 

@@ -20,9 +20,9 @@ from poad_sb3.common.policies import TextPolicy
 from poad_sb3.credit.losses import segment_log_softmax
 from poad_sb3.distributions import ActionDistribution
 from poad_sb3.distributions.action_trie import sample_index
-from poad_sb3.distributions.agreement import require_agreement
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
 from poad_sb3.distributions.lru_cache import LRUCache
+from poad_sb3.distributions.sampling_check import require_agreement
 from poad_sb3.language_model.critic import FeatureWhitening, TokenCritic
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question

@@ -15,7 +15,7 @@ from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.episodes import Episode, questions_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.ppo_update import optimizer_step
-from poad_sb3.common.type_aliases import TokenValues
+from poad_sb3.common.rollout_types import TokenValues
 from poad_sb3.distributions.base import SampledAction, TokenPath
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.critic import TokenCritic

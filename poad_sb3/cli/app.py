@@ -97,9 +97,9 @@ def train(
     with ProgressLines() if is_shown else nullcontext(ProgressLines()) as progress:
         is_launcher = n_procs > 1 and not dry_run and not is_rank()
         require_llm(["torch", "stable_baselines3"]) if is_launcher else require_llm()
-        from poad_sb3.cli.request import Request
+        from poad_sb3.cli.train_options import TrainOptions
 
-        request = Request.parse(
+        options = TrainOptions.parse(
             env_id=env_id,
             algo=algo,
             preset=preset,
@@ -119,17 +119,17 @@ def train(
                 fail("Expected --dry-run or --n-procs; got both. Fix: leave out --n-procs, each process needs as much.")
             from poad_sb3.cli.train import dry_run as show_only
 
-            show_only(console(), request, out, resume=resume)
+            show_only(console(), options, out, resume=resume)
         elif is_launcher:
             from poad_sb3.cli.ranks import launch_ranks
 
-            launch_ranks(n_procs, request, out, resume=resume)
+            launch_ranks(n_procs, options, out, resume=resume)
         else:
             from poad_sb3.cli.ranks import join_ranks
             from poad_sb3.cli.train import train_run
 
             join_ranks(n_procs)
-            train_run(console(), request, out, resume=resume, progress=progress, wandb_project=wandb)
+            train_run(console(), options, out, resume=resume, progress=progress, wandb_project=wandb)
 
 
 @app.command()
@@ -169,9 +169,9 @@ def bc(
     with ProgressLines() as progress:
         require_llm()
         from poad_sb3.cli.bc import clone
-        from poad_sb3.cli.request import Request
+        from poad_sb3.cli.train_options import TrainOptions
 
-        request = Request.parse(
+        options = TrainOptions.parse(
             env_id=env_ids[0],
             algo=algo,
             preset=preset,
@@ -181,7 +181,7 @@ def bc(
         )
         clone(
             console(),
-            request,
+            options,
             env_ids,
             files or (),
             out,
@@ -282,7 +282,7 @@ def presets(
 ) -> None:
     """List the presets, or show one."""
     from lang_envs.text import nearest
-    from poad_sb3.cli.show import list_presets, show_preset
+    from poad_sb3.cli.presets import list_presets, show_preset
     from poad_sb3.presets import PRESETS
 
     if name is None:

@@ -22,8 +22,8 @@ from lang_envs.report.statistics import wilson_interval
 from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_episodes
 from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, environments, fail, require_device
 from poad_sb3.cli.progress import ProgressLines
-from poad_sb3.cli.request import Request
 from poad_sb3.cli.train import make_algorithm
+from poad_sb3.cli.train_options import TrainOptions
 from poad_sb3.runs.run_folder import RunFolder, session
 
 _PLAYED, _NOISE = 100, 0.3
@@ -32,7 +32,7 @@ _PLAYED, _NOISE = 100, 0.3
 
 def clone(
     console: Console,
-    request: Request,
+    options: TrainOptions,
     env_ids: Sequence[str],
     files: Sequence[Path],
     out: Path,
@@ -49,7 +49,7 @@ def clone(
 
     Args:
         console: Console to print to.
-        request: Method, preset, seed and arguments, with the first environment.
+        options: Method, preset, seed and arguments, with the first environment.
         env_ids: Ids of the environments of the episodes.
         files: Results files with recorded steps.
         out: Folder to create.
@@ -61,7 +61,7 @@ def clone(
         eval_episodes: Number of episodes of an evaluation, in each environment.
         progress: Progress lines that report the phase.
     """
-    folder, began, seed = RunFolder(out), time.perf_counter(), request.seed or 0
+    folder, began, seed = RunFolder(out), time.perf_counter(), options.seed or 0
     if folder.latest.exists() or folder.config_file.exists():
         fail(f"{out} holds a checkpoint or a run already. Fix: another --out.")
     if len({*env_ids}) < len(env_ids):
@@ -72,12 +72,12 @@ def clone(
     noise = noise or (_NOISE,)
     if len(noise) not in (1, len(env_ids)):
         fail(f"Expected one --oracle-noise, or one for each of {len(env_ids)} --env; got {len(noise)}.")
-    require_device(request.arguments.get("device", "auto"))
-    config, env_kwargs = request.new(), dict(request.env_kwargs)
+    require_device(options.arguments.get("device", "auto"))
+    config, env_kwargs = options.new(), dict(options.env_kwargs)
     progress.phase = "making environments"
     envs = environments(config.env_id, env_kwargs, config.n_envs)
     progress.phase = "loading the model"
-    model = make_algorithm(config, envs, request.arguments.get("device", "auto"), request.arguments)
+    model = make_algorithm(config, envs, options.arguments.get("device", "auto"), options.arguments)
 
     def evaluate(number: int) -> dict[str, _Score]:
         """Return the scores of an evaluation in each environment; each number has its own episodes."""

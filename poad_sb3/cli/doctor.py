@@ -23,7 +23,7 @@ from poad_sb3.cli.common import checkpoint_at, environments, fail
 from poad_sb3.cli.memory import size
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributed.cluster_doctor import describe_nodes
-from poad_sb3.distributions.agreement import examine
+from poad_sb3.distributions.sampling_check import examine
 from poad_sb3.errors import PoadError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import cpu_emulates_bfloat16

@@ -13,7 +13,7 @@ import typer
 
 from lang_envs.cli.common import echo
 from poad_sb3.cli.common import fail
-from poad_sb3.cli.request import Request
+from poad_sb3.cli.train_options import TrainOptions
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributed import start_ranks
 from poad_sb3.distributed.launch import LOST_RANK, launch
@@ -34,11 +34,11 @@ def join_ranks(n_procs: int) -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
 
 
-def launch_ranks(n_procs: int, request: Request, out: Path | None, *, resume: bool) -> None:
+def launch_ranks(n_procs: int, options: TrainOptions, out: Path | None, *, resume: bool) -> None:
     """Run this command in several ranks, and resume from the last checkpoint when one is lost."""
     if n_procs & (n_procs - 1):
         fail(f"Expected --n-procs to be a power of two, since gradients are added along a binary tree; got {n_procs}.")
-    folder = RunFolder(out or request.default_folder())
+    folder = RunFolder(out or options.default_folder())
     arguments, failures, before = sys.argv[1:], 0, -1
     while True:
         try:

@@ -26,7 +26,7 @@ from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, algorithm, checkpoint
 from poad_sb3.cli.memory import MemoryCallback, show_memory
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.report import write_run_report
-from poad_sb3.cli.request import Request
+from poad_sb3.cli.train_options import TrainOptions
 from poad_sb3.common.callbacks import (
     BestCodeCallback,
     EpisodeRecordingCallback,
@@ -70,18 +70,18 @@ class Resolved(NamedTuple):
     device: str
 
 
-def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
+def resolve(options: TrainOptions, out: Path | None, *, resume: bool) -> Resolved:
     """Read the options, or fail with one line.
 
     Args:
-        request: Options of the command.
+        options: Options of the command.
         out: Folder of the run.
         resume: Whether to resume the run in the folder, or to start it if there is none yet.
     """
-    folder = runs.RunFolder(out or request.default_folder())
+    folder = runs.RunFolder(out or options.default_folder())
     try:
         existing = folder.read_config()
-        existing = None if existing is None else existing.moved(request.moved())
+        existing = None if existing is None else existing.moved(options.moved())
     except runs.RunError as error:
         fail(str(error))
     if existing is None and folder.latest.exists():
@@ -91,22 +91,22 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
         )
     if existing is not None and not resume:
         fail(f"{folder.path} holds a run already. Fix: --resume, or another --out.")
-    device = request.arguments.get("device", "auto" if existing is None else existing.given.get("device", "auto"))
+    device = options.arguments.get("device", "auto" if existing is None else existing.given.get("device", "auto"))
     require_device(device)
     if existing is None:
-        config = request.new()
+        config = options.new()
     else:
-        request.require_same(existing)
+        options.require_same(existing)
         free_to_change = ("steps", "save_every", "record_episodes", "ray", "n_actors")
-        given = {name: getattr(request, name) for name in free_to_change}
+        given = {name: getattr(options, name) for name in free_to_change}
         config = replace(existing, **{name: value for name, value in given.items() if value is not None})
     if config.warm_start is not None and existing is None:
         checkpoint_at(Path(config.warm_start))
-    if request.n_actors is not None and config.ray in (None, _NO_RAY):
-        fail(f"Expected --ray beside --n-actors {request.n_actors}; got none. Fix: --ray local.")
-    if request.n_actors is not None and request.n_actors > config.n_envs:
+    if options.n_actors is not None and config.ray in (None, _NO_RAY):
+        fail(f"Expected --ray beside --n-actors {options.n_actors}; got none. Fix: --ray local.")
+    if options.n_actors is not None and options.n_actors > config.n_envs:
         fail(
-            f"Expected --n-actors of at most {config.n_envs}, the number of environments; got {request.n_actors}. "
+            f"Expected --n-actors of at most {config.n_envs}, the number of environments; got {options.n_actors}. "
             "Fix: fewer actors, or more --n-envs."
         )
     return Resolved(folder, existing, config, device)
@@ -114,7 +114,7 @@ def resolve(request: Request, out: Path | None, *, resume: bool) -> Resolved:
 
 def train_run(
     console: Console,
-    request: Request,
+    options: TrainOptions,
     out: Path | None,
     *,
     resume: bool,
@@ -125,7 +125,7 @@ def train_run(
 
     Args:
         console: Console to print to.
-        request: Options of the command.
+        options: Options of the command.
         out: Folder of the run.
         resume: Whether to resume the run in the folder, or to start it if there is none yet.
         progress: Progress lines that report the state of the training.
@@ -134,9 +134,9 @@ def train_run(
     ranks = current_ranks()
     progress.phase = "making environments"
     try:
-        resolved = ranks.on_rank_zero("resolve", lambda: resolve(request, out, resume=resume))
+        resolved = ranks.on_rank_zero("resolve", lambda: resolve(options, out, resume=resume))
         with resolved.folder.held() if ranks.is_first else nullcontext():
-            _train(console, request, resolved, progress, wandb_project)
+            _train(console, options, resolved, progress, wandb_project)
     except runs.RunError as error:
         fail(str(error))
     except LostRankError as error:  # before the first step
@@ -145,7 +145,7 @@ def train_run(
 
 
 def _train(
-    console: Console, request: Request, resolved: Resolved, progress: ProgressLines, wandb_project: str | None
+    console: Console, options: TrainOptions, resolved: Resolved, progress: ProgressLines, wandb_project: str | None
 ) -> None:
     ranks = current_ranks()
     folder, existing, config, device = resolved
@@ -157,9 +157,9 @@ def _train(
     progress.phase = "loading the model"
     free = free_memory(get_device(device))  # before there is a model, since the estimate counts it
     if existing is not None and ranks.on_rank_zero("checkpoint", folder.latest.exists):
-        model = _load(folder, config, envs, device, request.moved())
+        model = _load(folder, config, envs, device, options.moved())
     else:
-        model = make_algorithm(config, envs, device, request.arguments)
+        model = make_algorithm(config, envs, device, options.arguments)
         _warm_start(config, model)
     if existing is not None and config.steps < min(existing.steps, model.num_timesteps):
         fail(f"Expected --steps beyond {model.num_timesteps}, where the run already is; got {config.steps}.")
@@ -189,20 +189,20 @@ def _train(
         echo("poad: warning: the training is complete; only its report could not be written.", err=True)
 
 
-def dry_run(console: Console, request: Request, out: Path | None, *, resume: bool) -> None:
+def dry_run(console: Console, options: TrainOptions, out: Path | None, *, resume: bool) -> None:
     """Check the settings of a training and show the memory that it needs; train and write nothing.
 
     Args:
         console: Console to print to.
-        request: Options of the command.
+        options: Options of the command.
         out: Folder of the run.
         resume: Whether the folder may hold the run already.
     """
-    resolved = resolve(request, out, resume=resume)
+    resolved = resolve(options, out, resume=resume)
     config, device = resolved.config, resolved.device
     with closing(environments(config.env_id, config.env_kwargs, config.n_envs)) as envs:
         free = free_memory(get_device(device))  # before there is a model, since the estimate counts it
-        model = make_algorithm(config, envs, device, request.arguments)
+        model = make_algorithm(config, envs, device, options.arguments)
         assert model.env is not None
         try:
             show_memory(console, model, model.env.reset(), free)

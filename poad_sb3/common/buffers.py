@@ -13,7 +13,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.utils import get_device
 from torch import Tensor
 
-from poad_sb3.common.type_aliases import RolloutAction, TokenRolloutSamples, TokenValues
+from poad_sb3.common.rollout_types import RolloutAction, TokenRolloutSamples, TokenValues
 from poad_sb3.credit.estimators import Estimator, Rollout
 from poad_sb3.credit.returns import episode_numbers
 from poad_sb3.distributions.action_trie import TokenIds

@@ -14,12 +14,12 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from lang_envs import EncodingError, TokenSequence
-from poad_sb3.common.type_aliases import TokenValues
+from poad_sb3.common.rollout_types import TokenValues
 from poad_sb3.distributed.sharding import like
 from poad_sb3.distributions import ActionDistribution, FreeDistribution, make_distribution
 from poad_sb3.distributions.action_trie import TokenIds
-from poad_sb3.distributions.agreement import require_agreement
 from poad_sb3.distributions.base import ActionEvaluation, SampledAction, ScoreCache, TokenPath
+from poad_sb3.distributions.sampling_check import require_agreement
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.critic import TokenCritic
 from poad_sb3.language_model.language_model import LanguageModel

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.policies import LLMPolicy
-from poad_sb3.common.type_aliases import TokenRolloutSamples
+from poad_sb3.common.rollout_types import TokenRolloutSamples
 from poad_sb3.credit.losses import cispo_loss, clipped_policy_loss, clipped_value_loss, kl_k3, normalize
 from poad_sb3.credit.mismatch import gate, measure_mismatch
 from poad_sb3.distributed.gradient_tree import GradientTree

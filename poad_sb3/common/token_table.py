@@ -16,7 +16,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from lang_envs.files import write_text
 from poad_sb3.common.generations import Generation, TokenEntry, decode, markdown, print_generations, token_texts
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-from poad_sb3.common.type_aliases import RolloutAction
+from poad_sb3.common.rollout_types import RolloutAction
 from poad_sb3.settings.fields import Choice
 
 __all__ = ["GenerationTableCallback", "Pick"]

@@ -27,7 +27,7 @@ from transformers import GenerationConfig
 
 from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.common.policies import LLMPolicy
-from poad_sb3.distributions.agreement import EXPORT_TOLERANCE, log_prob_error, merged_copy, probe_log_probs
+from poad_sb3.distributions.sampling_check import EXPORT_TOLERANCE, log_prob_error, merged_copy, probe_log_probs
 from poad_sb3.errors import ExportError
 from poad_sb3.export.folder import new_folder, require_whole, write_manifest
 from poad_sb3.language_model import smollm2

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from poad_sb3.errors import ModelError, ObservationError
-from poad_sb3.prompts.layouts import Segment
+from poad_sb3.prompts.chat_templates import Segment
 from poad_sb3.prompts.question import PastStep, Question
 from poad_sb3.prompts.templates import PromptTemplate
 

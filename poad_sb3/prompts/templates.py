@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from poad_sb3.errors import ModelError
-from poad_sb3.prompts.layouts import ChatLayout, CompletionLayout, FillInMiddleLayout, Layout
+from poad_sb3.prompts.chat_templates import ChatLayout, CompletionLayout, FillInMiddleLayout, Layout
 
 __all__ = ["ChatPrompt", "CompletionPrompt", "ContextSpec", "FillInMiddlePrompt", "PromptTemplate"]
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lang_envs.private import flat_facts, without_private
+from lang_envs.redaction import flat_facts, without_private
 from lang_envs.report import LearningCurve, Report, Run, Table, read_run
 from lang_envs.report.statistics import LEVEL, learning_curve, mean
 from poad_sb3.runs.progress_csv import whole_rows

@@ -15,7 +15,7 @@ import lang_envs  # noqa: F401 - registers the environments
 import poad_sb3
 from poad_sb3 import POAD
 from poad_sb3.common.hyperparameters import preset
-from poad_sb3.distributions.agreement import EXPORT_TOLERANCE, RATIO_TOLERANCE, ROUNDED_TOLERANCE, examine_model
+from poad_sb3.distributions.sampling_check import EXPORT_TOLERANCE, RATIO_TOLERANCE, ROUNDED_TOLERANCE, examine_model
 from poad_sb3.errors import ModelError
 from poad_sb3.export.export import export_policy
 from poad_sb3.language_model import smollm2

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from poad_sb3.distributions import agreement
+from poad_sb3.distributions import sampling_check
 from poad_sb3.language_model import language_model
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.pocket import SHIPPED_MODELS
 
-_check_model, _measure = language_model.check_model, agreement.measure_agreement
+_check_model, _measure = language_model.check_model, sampling_check.measure_agreement
 _known: dict[Hashable, Any] = {}
 
 
@@ -37,7 +37,7 @@ def _checked(base: Any, hidden_states: Any, vocabulary_logits: Any, name: str, c
     return _known[key]
 
 
-def _measured(lm: LanguageModel) -> agreement.Agreement:
+def _measured(lm: LanguageModel) -> sampling_check.Agreement:
     if lm.source.name not in SHIPPED_MODELS:
         return _measure(lm)
     key = ("agreement", lm.caches, *_key(lm))
@@ -51,7 +51,7 @@ def known_checks() -> Any:
     """Remember the results of all checks of shipped models in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(language_model, "check_model", _checked)
-        patch.setattr(agreement, "measure_agreement", _measured)
+        patch.setattr(sampling_check, "measure_agreement", _measured)
         yield
 
 
@@ -59,4 +59,4 @@ def known_checks() -> Any:
 def every_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the checks of every model, known or not."""
     monkeypatch.setattr(language_model, "check_model", _check_model)
-    monkeypatch.setattr(agreement, "measure_agreement", _measure)
+    monkeypatch.setattr(sampling_check, "measure_agreement", _measure)

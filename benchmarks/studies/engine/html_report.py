@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.study import Study
-from lang_envs.private import flat_facts, without_private
+from lang_envs.redaction import flat_facts, without_private
 from lang_envs.report import LearningCurve, Report, Run
 
 _SENTENCES = ("statistics", "remarks")

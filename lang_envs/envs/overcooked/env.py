@@ -10,7 +10,7 @@ import numpy as np
 
 from lang_envs.arguments import check_choice, check_flags, check_integer, is_number
 from lang_envs.core import LangEnv, Outcome, SharedOptions
-from lang_envs.envs.memo import Memo
+from lang_envs.envs.memoization import Memo
 from lang_envs.envs.overcooked import describe
 from lang_envs.envs.overcooked.admissible import admissible_phrases
 from lang_envs.envs.overcooked.kitchen import Event, Item, KitchenState, Move, Rules

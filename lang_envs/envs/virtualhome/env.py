@@ -9,7 +9,7 @@ import numpy as np
 
 from lang_envs.arguments import check_choice, check_integer
 from lang_envs.core import LangEnv, Outcome, SharedOptions
-from lang_envs.envs.memo import Memo
+from lang_envs.envs.memoization import Memo
 from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.admissible import admissible_commands
 from lang_envs.envs.virtualhome.oracle import best_command

@@ -33,7 +33,7 @@ from benchmarks.runner.players import Player, Workers
 from benchmarks.runner.results import load
 from benchmarks.runner.session import measure
 from lang_envs.errors import RewardError
-from lang_envs.private import without_secrets
+from lang_envs.redaction import without_secrets
 from lang_envs.report import ReportError
 from lang_envs.report.results import steps_file
 from lang_envs.wrappers import TextAction

@@ -15,7 +15,7 @@ from toy import LampEnv
 
 import poad_sb3
 from poad_sb3 import ARCHER, GRPO, NTPO, POAD, TWOSOME
-from poad_sb3.cli.request import Request
+from poad_sb3.cli.train_options import TrainOptions
 from poad_sb3.common.hyperparameters import (
     check_arguments,
     known_arguments,
@@ -144,7 +144,7 @@ def test_unknown_and_unused_arguments_are_refused(kind, name, overrides, match) 
 
 @pytest.mark.process
 def test_presets_are_there_without_torch() -> None:
-    code = "import sys, poad_sb3.presets, poad_sb3.cli.app, poad_sb3.cli.show; print('torch' in sys.modules)"
+    code = "import sys, poad_sb3.presets, poad_sb3.cli.app, poad_sb3.cli.presets; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "False"
 
@@ -259,7 +259,7 @@ def test_the_preset_of_a_model_is_its_default_unless_another_is_named(monkeypatc
     assert "Chosen for this environment: preset pocket-char/virtualhome, action_sampling='trie'" in shown
     named = POAD.from_preset("pocket/virtualhome", gym.make(env_id), policy_kwargs=kwargs)
     assert (named.n_envs, named.temperature) == (1, 1.0)
-    request = Request.parse(
+    request = TrainOptions.parse(
         env_id=env_id, algo=None, preset=None, n_envs=4, settings=["policy_kwargs.model=pocket-char"], env_settings=()
     )
     config = request.new()

@@ -20,7 +20,7 @@ from toy import (
 
 from poad_sb3 import POAD, LLMPolicy
 from poad_sb3.common.buffers import TokenRolloutBuffer
-from poad_sb3.common.type_aliases import TokenValues
+from poad_sb3.common.rollout_types import TokenValues
 from poad_sb3.credit.estimators import GAE
 from poad_sb3.distributions.base import SampledAction, TokenPath
 from poad_sb3.settings import PPOSettings

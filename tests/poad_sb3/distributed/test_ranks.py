@@ -23,7 +23,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from poad_sb3 import BADQ, POAD, TWOSOME, UnsupportedEnvError
 from poad_sb3.cli import ranks as ranks_of_cli
-from poad_sb3.cli.request import Request
+from poad_sb3.cli.train_options import TrainOptions
 from poad_sb3.distributed import Ranks, start_ranks
 from poad_sb3.distributed import launch as launching
 from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
@@ -292,7 +292,7 @@ def test_the_end_of_ranks_is_read_off_their_exit_codes(
 
 def test_a_lost_rank_is_followed_by_a_resumed_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without an end while there are new checkpoints, and three times without one."""
-    request = Request.parse(algo=None, preset=None, settings=(), env_settings=(), env_id=ENV)
+    request = TrainOptions.parse(algo=None, preset=None, settings=(), env_settings=(), env_id=ENV)
     started: list[list[str]] = []
     lost = LostRankError("Rank 1 was lost.")
     ends: Iterator[LostRankError | int] = iter([lost, lost, 0])

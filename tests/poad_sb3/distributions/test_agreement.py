@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 
 from benchmarks.performance.architectures import build
 from poad_sb3 import POAD, ModelError
-from poad_sb3.distributions.agreement import RATIO_TOLERANCE, examine_model, measure_agreement
+from poad_sb3.distributions.sampling_check import RATIO_TOLERANCE, examine_model, measure_agreement
 from poad_sb3.errors import ExportError
 from poad_sb3.export.export import export_policy
 from poad_sb3.language_model.language_model import LanguageModel

@@ -1,4 +1,4 @@
-"""Templates bound to a tokenizer: places of text and of special tokens, and the end of an action."""
+"""Chat, completion and fill-in-the-middle templates bound to a tokenizer: text, special tokens, end of an action."""
 
 from __future__ import annotations
 

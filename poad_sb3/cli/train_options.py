@@ -1,4 +1,4 @@
-"""The options of `poad train`, and whether they fit the run in its folder."""
+"""Options of `poad train`, and their comparison with the run in its folder."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STEPS, _SAVE_EVERY = 10_000, 1_000
 
 
 @dataclass(frozen=True)
-class Request:
+class TrainOptions:
     """Options of `poad train` and `poad bc`; None for those that were not given.
 
     Attributes:
@@ -68,8 +68,8 @@ class Request:
         settings: Sequence[str],
         env_settings: Sequence[str],
         **options: Any,
-    ) -> Request:
-        """Return a request from the options of the command line."""
+    ) -> TrainOptions:
+        """Parse the options of the command line."""
         arguments = parse_settings("--set", settings, fail)
         for name in arguments:
             if name in _OPTION_OF:
