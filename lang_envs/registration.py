@@ -159,7 +159,7 @@ def register_envs() -> None:
 def registered(env_id: str) -> str | None:
     """Return the registered id of a recorded environment, without the module before it; None where there is none.
 
-    It never imports that module, which a file of others could choose.
+    It never imports that module, which an untrusted file could choose.
 
     Args:
         env_id: Id as it was given to `gym.make`, such as `module:Id-v0`.

@@ -31,7 +31,7 @@ class EndpointError(PoadError, RuntimeError):
 
 
 class ExportError(PoadError, ValueError):
-    """Weights that cannot be written for others, or not be sent to a hub."""
+    """Weights that cannot be exported, or not be sent to a hub."""
 
 
 class MismatchError(PoadError, ValueError):
@@ -43,7 +43,7 @@ class ModelError(PoadError, ValueError):
 
 
 class NoEffectWarning(UserWarning):
-    """An argument that has no effect beside the others."""
+    """An argument that has no effect beside the given ones."""
 
 
 class ObservationError(PoadError, ValueError):

@@ -309,7 +309,7 @@ def _logits(size: ModelSize, settings: ModelSettings, workload: Workload) -> int
 
     Along a trie: rows of the head for all children, in its own dtype and in float32, the hidden states beside them, and
     their products. Otherwise the logits of the vocabulary, as far as they are kept, and tables for one slice of them.
-    In full fine-tuning the head's own gradient, before it is added to the others.
+    In full fine-tuning the head's own gradient, before it is added to the rest.
     """
     head = _FLOAT32 * size.vocabulary * size.hidden if settings.lora is None else 0
     if workload.children:

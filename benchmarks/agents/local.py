@@ -110,7 +110,7 @@ class ScriptedAgent(Agent):
 def scripted(file: str, *, episode: int = 0) -> Agent:
     """Return a script: a text file with an action a line, or JSON lines of recorded episodes.
 
-    A JSON line is a step, `{"action": ...}`, of the episode that `env`, `seed` and `episode` say (in recordings of a
+    A JSON line is a step, `{"action": ...}`, of the episode that `env`, `seed` and `episode` name (in recordings of a
     training `training_steps` too), or a whole episode, `{"steps": [{"action": ...}, ...]}`; other fields are ignored.
     Actions of several lines need JSON.
 

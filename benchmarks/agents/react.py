@@ -24,7 +24,7 @@ _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _IN_FENCE = re.compile(
     r"\s*```(?:text)?\n((?=[\s*]*(?:thought|action)[ \t]*\d*[ \t*]*:)(?:(?!```).)*)```\s*", re.DOTALL | re.IGNORECASE
 )
-"""A whole answer in one fence, without others inside."""
+"""A whole answer in one fence, without further fences inside."""
 _ASKED = "The action must be one of these, word for word:"
 _GAP = "(earlier steps are left out)"
 
@@ -132,7 +132,7 @@ class ReactAgent(Agent):
 def _parsed(text: str) -> tuple[str, str]:
     """Return thought and action of an answer.
 
-    Lines between fences are code, whatever they look like, unless the whole answer is in one and begins with a label.
+    Lines between fences are code in any form, unless the whole answer is in one and begins with a label.
     """
     whole = _IN_FENCE.fullmatch(text)
     text = whole[1] if whole else text

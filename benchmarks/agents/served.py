@@ -1,4 +1,4 @@
-"""Models behind a server that speaks OpenAI's protocol: OpenAI's own, vLLM, llama.cpp, Ollama, and others."""
+"""Models behind a server that speaks OpenAI's protocol: OpenAI's own, vLLM, llama.cpp, Ollama and similar."""
 
 from __future__ import annotations
 

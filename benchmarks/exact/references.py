@@ -46,7 +46,7 @@ def uniform_over_actions(mdp: TokenMDP) -> Floats:
 def uniform_over_children(mdp: TokenMDP) -> Floats:
     """Return the conditionals of a walk that is uniform at every node of the trie, `[states, nodes]`.
 
-    It differs from `uniform_over_actions` wherever some tokens have more actions below them than others.
+    It differs from `uniform_over_actions` wherever some tokens have more actions below them than their siblings.
     """
     conditionals, reachable = np.zeros(mdp.n_below.shape), mdp.n_below > 0
     conditionals[:, 0] = reachable[:, 0]

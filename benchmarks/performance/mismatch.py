@@ -6,8 +6,8 @@ are drawn from those of another, clean or with one of these faults:
 
 * noise: normal noise of five times the clean standard deviation on the sampled log-probabilities;
 * cut support: tokens from the 50 most probable, with their log-probabilities among these;
-* re-tokenized word: in one response, two neighbouring tokens become two others with the same text; all tokens from
-  there on are scored after these;
+* re-tokenized word: in one response, two neighbouring tokens become two different ones with the same text; all tokens
+  from there on are scored after these;
 * raw cut support: tokens from the 50 most probable, with log-probabilities of the whole vocabulary (those of the
   learner, with the rounding of clean responses).
 

@@ -2,7 +2,7 @@
 
 On each table that is always here it plays episodes of DataSciCoding with the environment's and POAD's defaults,
 sampling freely at temperature 1. Recorded for every table: the share of attempts that run (of first ones, and of those
-after a failure), the outcomes of the others, the areas under the ROC curve of code that ran, tokens of prompts and
+after a failure), the outcomes of the rest, the areas under the ROC curve of code that ran, tokens of prompts and
 bodies, and the time that an evaluation took. Writes pocket_coder.json and pocket_coder.png.
 """
 

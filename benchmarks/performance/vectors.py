@@ -65,7 +65,7 @@ def timed(make: Callable[[], VecEnv], n_steps: int) -> tuple[float, float]:
 
 
 def vectors(steps: Count = 200, repeats: Count = 5) -> None:
-    """Time steps of environments in this process, in others, and in Ray actors."""
+    """Time steps of environments in this process, in worker processes and in Ray actors."""
     connection = RayConnection()
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in LAYOUTS}
     for _ in range(repeats):

@@ -25,7 +25,7 @@ _VISIBLE = str.maketrans({" ": "\u00b7", "\n": "\u21b5", "\t": "\u21e5", "\r": "
 _STOPS = (
     (194, 87, 12), (233, 138, 60), (248, 201, 160), (247, 247, 247), (181, 211, 236), (111, 168, 214), (47, 116, 181)
 )  # fmt: skip
-"""Colours from -1 to 1, as in the report: colour-blind readers tell orange and blue apart, unlike green and red."""
+"""Colours from -1 to 1, as in the report: colour-blind readers can distinguish orange and blue."""
 _INK, _DIM, _LINE = (30, 30, 30), (110, 110, 110), (215, 215, 215)
 _DARK = 0.179
 """Relative luminance of WCAG 2 at which black and white have the same contrast."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
-"""Colours that colour-blind readers tell apart (Okabe and Ito)."""
+"""Colours that colour-blind readers can distinguish (Okabe and Ito)."""
 _METHODS = ("POAD", "NTPO", "action level", "TWOSOME")
 """Methods of most studies: each keeps its colour in all pictures."""
 _WITH_SEEDS = 3
@@ -176,7 +176,7 @@ def draw_curves(
 ) -> None:
     """Draw learning curves with intervals into axes; see `plot_curves`. Colours go by `names`, if given.
 
-    The seeds of up to three curves are drawn too, thin. Where there are more curves than colours, the others are dashed
+    The seeds of up to three curves are drawn too, thin. Where there are more curves than colours, the rest are dashed
     and without intervals.
     """
     places = color_places(names or list(curves))

@@ -14,7 +14,7 @@ Count = Annotated[int, typer.Option(min=1)]
 
 
 def one_of(choices: Collection[str], help: str = "", *names: str) -> Any:
-    """Return an option whose values are some known names; others are refused."""
+    """Return an option that accepts known names only."""
 
     def check(value: str | list[str] | None) -> str | list[str] | None:
         for choice in [value] if isinstance(value, str) else value or ():

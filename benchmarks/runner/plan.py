@@ -62,7 +62,7 @@ class Plan:
         envs: Ids of the environments, each once.
         episodes: Number of episodes of each seed on each environment.
         seeds: Number of seeds.
-        first_seed: First seed; the others follow it.
+        first_seed: First seed; the rest follow it.
         agent_settings: Further arguments of `make_agent`; texts may hold `{seed}` too.
         env_settings: Arguments of `gym.make`, for all environments.
         steps: Whether steps are recorded.

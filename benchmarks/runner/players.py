@@ -99,7 +99,7 @@ class Player:
             players: Players of other threads.
 
         Raises:
-            BenchmarkError: If one of the others has the same agent: episodes would read each other's memory.
+            BenchmarkError: If another player has the same agent: episodes would read each other's memory.
             AgentFailedError: For any exception, with the episode's name; the original error as text.
         """
         started = time.perf_counter()
@@ -115,7 +115,7 @@ class Player:
                 for line in lines:
                     check_step(json.loads(encode(line)))  # as it will be read
                 return Played(job, record, lines, time.perf_counter() - started)
-        except (Exception, SystemExit) as error:  # code of others may call exit(), and the run would end as if done
+        except (Exception, SystemExit) as error:  # third-party code may call exit(), and the run would end as if done
             # As text: an agent's exception need not survive pickling. The message of our own errors is enough.
             whole = "" if isinstance(error, AgentError | RewardError) else "".join(traceback.format_exception(error))
             raise AgentFailedError(
@@ -150,7 +150,7 @@ class Player:
             return
         try:
             held[1].close()
-        except Exception as error:  # of code of others, after its episodes
+        except Exception as error:  # of third-party code, after its episodes
             warnings.warn(
                 f"Expected {self.plan.agent!r} to close; got {type(error).__name__}: {error}. The episodes are kept.",
                 RuntimeWarning,
@@ -196,7 +196,7 @@ def play_all(
             with _interrupts_held():
                 waiting.append(executor.submit(_play_here, job))
             if any(future.done() and future.exception() for future in waiting):
-                break  # begin no others: the run ends with it
+                break  # begin no further job: the run ends with it
             if len(waiting) >= _AHEAD * n_workers:
                 yield waiting.popleft().result()
         while waiting:

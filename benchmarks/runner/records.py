@@ -75,7 +75,7 @@ def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
             record["advantages"] = {name: rows[number] for name, rows in credits.items()}
         if step is steps[-1]:
             record["final_observation"] = step.next_observation
-        record = {**record, **step.fields, **code_fields(step.info, step.reward), **record}  # fields replace no others
+        record = {**record, **step.fields, **code_fields(step.info, step.reward), **record}  # fields replace nothing
         if step.final_value is not None:
             record["final_value"] = step.final_value
         records.append(record)

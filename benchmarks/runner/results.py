@@ -73,7 +73,7 @@ class Cell(NamedTuple):
         return len(self.episodes) == self.expected
 
     def of_whole_seeds(self) -> Cell:
-        """Return the cell without seeds that lack episodes: their means are less certain than those of the others."""
+        """Return the cell without seeds that lack episodes: their means are less certain."""
         counts = Counter(episode["seed"] for episode in self.episodes)
         whole = [episode for episode in self.episodes if counts[episode["seed"]] == self.header["episodes"]]
         return self._replace(episodes=whole)

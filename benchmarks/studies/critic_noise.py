@@ -49,7 +49,7 @@ ESTIMATORS = {
 }
 """Estimators by name, with `gae_lambda_token`."""
 REFERENCE = "action level | exact"
-"""Estimator that the noise of the others is relative to, at the same policy."""
+"""Reference estimator: noise of the rest is relative to it, at the same policy."""
 _POAD = trie("POAD 1", "POAD", gae_lambda_token=1.0)
 ARMS: Mapping[str, tuple[Arm, float, tuple[str, ...]]] = {
     "POAD 1": (_POAD, 4e-3, ("action level", "BAD 1", "BAD 0.8")),

@@ -1,7 +1,7 @@
 """`datasci`: methods of credit write code with the pocket coder, against best-of-N.
 
 GRPO is not among them. Its rollouts are whole episodes, and code that runs ends an episode: environments that wait for
-the others repeat their last code, which would count as attempts (60 of 100, with reward, before any learning).
+the rest repeat their last code, which would count as attempts (60 of 100, with reward, before any learning).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _final_jobs(
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
-    """Yield tuning runs, then table after table: of the methods that are compared, then of the others."""
+    """Yield tuning runs, then table after table: of the compared methods first, then of the rest."""
     tables, seeds = options.chosen_tasks(TABLES), options.checked_seeds()
     for methods in _GROUPS:
         yield from _tuning(methods).jobs(pieces)

@@ -50,8 +50,8 @@ def run_key_credit(job: KeyCreditJob) -> dict[str, Any]:
 
     Returns:
         Mean absolute differences of the advantages of a token and the next one, by the credit of POAD: `key` of the
-        tokens of key slots, `distractor` of the others; `return` of the episodes. With both lambdas of the action at 1
-        these are changes of the critic's value by one token, and exact values do not change by a distractor. The
+        tokens of key slots, `distractor` of distractor slots; `return` of the episodes. With both lambdas of the action
+        at 1 these are changes of the critic's value by one token, and exact values do not change by a distractor. The
         advantage itself holds the outcome of all later tokens, and is larger the earlier a token is.
     """
     model, _ = train_job(job)

@@ -7,7 +7,7 @@ from benchmarks.studies.engine.findings import Planned, Prediction
 from benchmarks.studies.tasks import ACTION_LEVEL, MULTIKEY, SALAD, trie
 
 SEEDS = tuple(range(200, 210))
-"""Seeds of this study alone: the others use seeds that did not choose the default."""
+"""Seeds of this study alone: other studies use seeds that did not choose the default."""
 ARMS = (
     *(trie(f"POAD {value:g}", "POAD", gae_lambda_token=value) for value in (1.0, 0.95, 0.8, 0.0)),
     *(trie(f"NTPO {value:g}", "NTPO", gae_lambda_token=value) for value in (1.0, 0.95)),

@@ -29,4 +29,4 @@ ALL: tuple[Study | Comparing, ...] = (
     CRITIC_NOISE,
     REAL_MODEL,
 )
-"""All studies in the order of docs/benchmarks/protocol.md; `lambda-token` first, as it sets a default of the others."""
+"""All studies in the order of docs/benchmarks/protocol.md; `lambda-token` first, as it sets a default of the rest."""

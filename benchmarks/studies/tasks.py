@@ -46,7 +46,7 @@ TWOSOME = Arm("TWOSOME", "TWOSOME", {"action_sampling": "candidates"})
 """TWOSOME: a softmax over whole candidates, and a loss of whole actions."""
 GRPO, RLOO = trie("GRPO", "GRPO"), trie("RLOO", "RLOO")
 TURN_PPO = trie("turn PPO", "TurnPPO", gamma=GAMMA, gae_lambda=0.95)
-"""Turn PPO with the discount and trace between actions of the others; its own defaults are 0.99 and 0.9."""
+"""Turn PPO with the discount and trace between actions of the compared methods; its own defaults are 0.99 and 0.9."""
 GAMMA_TOKENS = {f"NTPO, gamma_token {value:g}": value for value in (0.9, 0.8, 0.5)}
 NTPO_DISCOUNTED = tuple(
     trie(name, "NTPO", gae_lambda_token=GAE_LAMBDA_TOKEN, gamma_token=value) for name, value in GAMMA_TOKENS.items()

@@ -19,6 +19,6 @@ def read_sklearn(loader: str) -> Table:
     except ImportError:
         raise MissingExtraError(
             f"Expected scikit-learn, which brings this table; it is not installed. Fix: `{install_command('datasci')}`."
-        ) from None  # the message says it all, and gym.make adds enough to it
+        ) from None  # the message is complete, and gym.make adds enough to it
     x, y = getattr(datasets, loader)(return_X_y=True)
     return np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)

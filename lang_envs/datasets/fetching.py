@@ -417,7 +417,7 @@ def _refused(response: Any, wanted: Manifest) -> errors.DataError:
             f"Expected to be let in by {service} for the {wanted.name} table; {got}. Fix: {rules}check your "
             f"credentials ({keys}), or download {wanted.file!r} from {wanted.page} and use --from."
         )
-    if status in (404, 410, 412):  # 412 is how OpenML says that it knows no such number
+    if status in (404, 410, 412):  # OpenML returns 412 for an unknown number
         return errors.NotServedError(
             f"Expected {service} to serve {wanted.id}; {got}. Fix: see {wanted.page}; if it has moved, download "
             f"{wanted.file!r} and use --from."

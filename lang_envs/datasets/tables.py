@@ -69,7 +69,7 @@ def own_table(table: Table, target: str | int, description: str = "") -> Dataset
     """Return a table of one's own.
 
     Columns of truth values (as 0 and 1) and numbers stay numbers (whole numbers beyond 2**53 become their ranks where
-    float64 would round distinct ones to the same); all others hold categories, numbered in their natural
+    float64 would round distinct ones to the same); all other columns hold categories, numbered in their natural
     order ("9" before "10"), times by time, ordered categories in their own order. Rows with a missing value are left
     out. The classes are the values of the target, in the same order. A warning is logged if rows are left out or a
     column looks like a mistake.

@@ -29,7 +29,7 @@ class ConformanceError(LangEnvsError, AssertionError):
 
 
 class NotApplicableError(LangEnvsError):
-    """A check does not apply to an environment; the message says why."""
+    """A check does not apply to an environment; the message gives the reason."""
 
 
 class Check(NamedTuple):
@@ -61,7 +61,7 @@ class Status(Enum):
 
 
 class Result(NamedTuple):
-    """How one check ended; `message` says why it failed or was skipped."""
+    """Outcome of one check; `message` is the reason of a failure or a skip."""
 
     name: str
     status: Status

@@ -165,7 +165,7 @@ def _expect_same_rows(got: _Rows, wanted: _Rows, kind: str) -> None:
 def _running(create: Callable[[], Any]) -> Iterator[Any]:
     """Yield a vector environment, closed at the end; turn waiting for a dead worker into a failure.
 
-    SB3's `SubprocVecEnv` waits for ever when one of several workers dies: the others keep its pipe open.
+    SB3's `SubprocVecEnv` waits for ever when one of several workers dies: the remaining ones keep its pipe open.
     """
     before = set(multiprocessing.active_children())
 

@@ -154,7 +154,7 @@ def deflated(content: object) -> bytes:
 def _first_of_each(episodes: Sequence[Mapping[str, Any]], n: int | None) -> set[int]:
     """Return the indices of n episodes.
 
-    The first of each checkpoint, success and failure of each agent and task come first, then all others in order. Of
+    The first of each checkpoint, success and failure of each agent and task come first, then the rest in order. Of
     one agent on one task the last episode comes before them: the overview plays it.
     """
     if n is None or n >= len(episodes):

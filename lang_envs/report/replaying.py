@@ -30,8 +30,8 @@ class Replayed(NamedTuple):
 def recorded_arguments(header: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the environments of a results file.
 
-    Without a tokenizer: a file of others could name any folder or download, and actions are recorded as text. Without
-    a render mode, which whoever plays the episode again chooses.
+    Without a tokenizer: an untrusted file could name any folder or download, and actions are recorded as text. Without
+    a render mode, which the caller chooses.
     """
     recorded = header.get("env_settings") or {}
     return {name: value for name, value in recorded.items() if name not in ("tokenizer", "render_mode")}

@@ -91,7 +91,7 @@ def extract(text: str) -> AgentCode:
     Understood are the body of the function (bare, indented, or with only its first line not indented, as a model
     writes that fills a hole after four spaces), the whole function with the code around it, and either of them in
     a markdown fence: of several blocks the last that defines `build_model`, by any statement outside of other functions
-    and classes (the others are drafts), otherwise the last that returns something or binds `model`, otherwise the last
+    and classes (earlier: drafts), otherwise the last that returns something or binds `model`, otherwise the last
     with Python code. A bare `return` at the end of the body
     is dropped (a model's stop word), and `return model` is put where a body does not end in a `return`. All of that is
     done on the syntax tree: strings over several lines stay as they are, and no text can end the function early.

@@ -2,7 +2,7 @@
 
 The processes of one run that use the same libraries meet at one socket, in a folder that only their user can enter. A
 run is named by the environment variable `LANG_ENVS_RUN`, set by importing `lang_envs` and inherited by processes:
-another run, another checkout and another user have another socket. Whoever comes first listens there on the
+another run, another checkout and another user have another socket. The first process listens there on the
 supervisor's behalf and starts it, holding a lock meanwhile; the supervisor removes socket and lock when its last client
 is gone. A crash leaves a dead socket; the next process replaces it.
 """
@@ -102,7 +102,7 @@ def connect(place: Place) -> tuple[socket.socket, int | None]:
         The connection, and the descriptor of stderr of a supervisor started here.
 
     Raises:
-        SandboxError: If others may use the meeting place too, or the supervisor cannot be started or does not answer.
+        SandboxError: If other users can access the folder, or the supervisor cannot be started or does not answer.
     """
     path = _socket_path(place)
     try:

@@ -54,7 +54,7 @@ def main(meeting: Meeting, options: Options) -> None:
     _preload()
     _warm_up()
     _raise_file_limit()
-    prepared = prepare()  # as whoever we are: another user may not find the libraries
+    prepared = prepare()  # as the current user: another user may not find the libraries
     _forget_paths()
     if options.user is not None:
         become(options.user)

@@ -230,7 +230,7 @@ class Supervisor:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            connection.settimeout(5.0)  # no client may hold up the others
+            connection.settimeout(5.0)  # no client may delay another
             channel = Channel(connection)
             if len(self._clients) >= self._max_clients:
                 with contextlib.suppress(OSError):

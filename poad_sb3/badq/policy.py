@@ -274,7 +274,7 @@ class BADQPolicy(TextPolicy):
         """Whiten the features of these questions, replacing the previous whitening.
 
         Each question counts once. Weighted by visits, an agent that is stuck in one situation would turn the features
-        of all others into outliers, and unlearn them.
+        of the remaining ones into outliers, and unlearn them.
         """
         fitted = FeatureWhitening(self.lm.hidden_size).to(self.device)
         fitted.observe(torch.cat([self.distribution.known(question).features for question in questions]))

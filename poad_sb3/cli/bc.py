@@ -182,7 +182,7 @@ def _of(env_ids: Sequence[str], env_kwargs: Mapping[str, Any], file: Path, conso
 
 
 class _Score(NamedTuple):
-    """Mean return of an evaluation, and its successes; None where the environment tells none."""
+    """Mean return of an evaluation, and its successes; None where the environment reports none."""
 
     mean_return: float
     successes: int | None

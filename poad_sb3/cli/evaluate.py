@@ -89,7 +89,7 @@ def _table(played: Sequence[Episode]) -> Table:
     }
     table = Table("", "mean", "standard error", box=None)
     for name, column in columns.items():
-        if column:  # environments of others may have no success
+        if column:  # third-party environments may have no success
             values = np.array(column, dtype=np.float64)
             error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
             table.add_row(name, f"{values.mean():.4f}", f"{error:.4f}" if len(values) > 1 else "-")

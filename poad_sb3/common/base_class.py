@@ -187,7 +187,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
                 pickle.dumps(envs)
             except WorkerError:
                 envs = None
-            except Exception as error:  # environments of others may raise anything
+            except Exception as error:  # third-party environments may raise anything
                 envs = None
                 if self._last_obs is not None:
                     warnings.warn(

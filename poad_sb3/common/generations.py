@@ -168,7 +168,7 @@ def _block(sample: Generation, token: TokenEntry, scale: float) -> Text:
 def _colour(advantage: float, scale: float) -> str:
     """Return the colour of an advantage: grey at 0, blue or orange at the largest of the table.
 
-    Colour-blind readers tell blue and orange apart.
+    Colour-blind readers can distinguish blue from orange.
     """
     share = min(abs(advantage) / scale, 1.0) if math.isfinite(advantage) else 0.0
     end = (60, 150, 255) if advantage > 0 else (255, 140, 40)

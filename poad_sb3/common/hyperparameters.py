@@ -77,7 +77,7 @@ def signature_with_defaults(kind: type[LLMOnPolicyAlgorithm], init: Callable[...
 def complete_arguments(init: Initializer) -> Initializer:
     """Decorate the constructor of `LLMOnPolicyAlgorithm`, so that it knows which arguments the user gave.
 
-    The others have the defaults of the class or of the preset of the model. Given ones that have no effect, or that
+    The rest have the defaults of the class or of the preset of the model. Given ones that have no effect, or that
     seldom suit the model, give a warning.
     """
     signature = inspect.signature(init)

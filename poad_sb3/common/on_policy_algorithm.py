@@ -491,7 +491,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 callback.update_locals(locals())
                 callback.on_rollout_end()
         except BaseException:
-            if self.policy.lm.is_sharded:  # to gather the weights takes all ranks, and others may have ended
+            if self.policy.lm.is_sharded:  # to gather the weights takes all ranks, and some may have ended
                 self._waiting_saves = []
             if self.ranks.is_first:
                 self._commit_saves()
@@ -516,7 +516,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     def _collect_episodes(self, env: VecEnv, callback: BaseCallback, buffer: TokenRolloutBuffer, n_steps: int) -> bool:
         """Play rounds of one episode in every environment; return False if a callback stopped the training.
 
-        Environments whose episode has ended wait for the others: they repeat their last action, which is not counted.
+        Environments whose episode has ended wait for the rest: they repeat their last action, which is not counted.
         Without groups and `n_episodes` there is one round, in which episodes follow each other until `n_steps`.
         """
         one_each = self.n_episodes is not None or self.group_size > 1
@@ -567,7 +567,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             callback: Callbacks of the training.
             rollout_buffer: Buffer of the rollout.
             last_actions: Actions of the step before; empty at the first.
-            playing: Whether each environment plays, `[n_envs]`; the others repeat their last action.
+            playing: Whether each environment plays, `[n_envs]`; the rest repeat their last action.
             groups: Group of each environment's episode.
 
         Returns:
@@ -761,7 +761,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
 
 def _without_end(info: dict[str, Any]) -> dict[str, Any]:
-    """Return the info of an environment that waits for others: the end of an episode there counts for nobody."""
+    """Return the info of a waiting environment, without the episode statistics: its episodes are not counted."""
     return {name: value for name, value in info.items() if name not in ("episode", "is_success")}
 
 

@@ -39,7 +39,7 @@ class Stopwatch:
             self.part = None
 
     def read(self) -> dict[str, float]:
-        """Return the seconds of each part, and of all else as `overhead`: together, the wall time."""
+        """Return the seconds of each part, and the remaining wall time as `overhead`."""
         passed = time.perf_counter() - self._began
         parts: dict[str, float] = {**self._seconds}
         return {**parts, "overhead": passed - sum(parts.values())}

@@ -104,7 +104,7 @@ def state_leave_one_out(returns: Floats, cells: Integers, episodes: Integers) ->
 def step_leave_one_out(returns: Floats, groups: Integers, episodes: Integers, steps: Integers) -> Floats:
     """Subtract the mean return to go of the *other* episodes of the group at the same step.
 
-    An episode that has ended counts as 0, so that the number of others does not depend on when the policy stops and
+    An episode that has ended counts as 0, so that the group size does not depend on when the policy stops and
     the policy gradient stays unbiased.
 
     Args:

@@ -45,7 +45,7 @@ class Rollout(NamedTuple):
         rewards: Reward of each action, `[steps, envs]`.
         lengths: Number of tokens of each action, at least 1, `[steps, envs]`.
         episode_ends: Whether the episode ended at this step, for any reason, `[steps, envs]`.
-        counted: Whether the step belongs to the rollout, `[steps, envs]`; others have reward 0 and follow an end.
+        counted: Whether the step belongs to the rollout, `[steps, envs]`; other steps have reward 0 and follow an end.
         values: Value before each token, `[steps, envs, tokens]`, or before each action, `[steps, envs, 1]`; no entries
             without a critic.
         last_values: Value of the observation after the last step, `[envs]`.
@@ -335,7 +335,7 @@ def _pairs(first: Integers, second: Integers) -> Integers:
 
 
 def _renumbered(numbers: Integers, counted: Bools) -> Integers:
-    """Return the numbers of entries that count from 0 on, without gaps; others are 0."""
+    """Renumber the counted entries from 0 on, without gaps; uncounted ones are 0."""
     dense = np.zeros(numbers.shape, dtype=np.int64)
     dense[counted] = np.unique(numbers[counted], return_inverse=True)[1]
     return dense

@@ -1,8 +1,8 @@
 """Mismatch of the policy that sampled and the policy that learns: statistics of a batch, and a gate.
 
 For a token x drawn with log-probability log p(x) and scored again by the learner as log q(x), let d = log p(x) -
-log q(x). Rounding makes d small, without direction and alike for all tokens. Three statistics of a batch tell faults
-from it:
+log q(x). Rounding makes d small, without direction and alike for all tokens. Three statistics of a batch separate
+faults from it:
 
 * standard deviation: independent noise of deviation s beside a clean c gives sqrt(c^2 + s^2);
 * mean: its expectation is KL(p || q), of second order for rounding (c^2 / 2). Where p is q cut to a support of mass m

@@ -9,7 +9,7 @@ functions take
   default every run of action tokens is an action; give the numbers where actions follow each other without an
   observation between;
 * with a critic, `values` `[batch, positions]`: the value of the prefix *before* each token, and `bootstrap` `[batch]`:
-  the value of the true final observation of an episode that a time limit cut, 0 for the others (None: 0 for all);
+  the value of the true final observation of an episode that a time limit cut, 0 for the rest (None: 0 for all);
 * without one, `groups` `[batch]`: the group of each episode, any hashable (verl's `uid`).
 
 They return advantages of the kind, device and dtype of `rewards`, 0 wherever the mask is; every token of an action gets
@@ -236,7 +236,7 @@ def dr_grpo(rewards: Array, mask: Array, groups: Iterable[Hashable]) -> Array:
 
 
 def rloo(rewards: Array, mask: Array, groups: Iterable[Hashable]) -> Array:
-    """Compute RLOO (arXiv 2402.14740): returns of episodes less the mean of the others in their group."""
+    """Compute RLOO (arXiv 2402.14740): returns of episodes less the mean of the remaining ones in their group."""
     turns = Turns.of(rewards, mask)
     return turns.of_episodes(baselines.centred(turns.totals(), turns.groups(groups), leave_one_out=True))
 
@@ -306,7 +306,7 @@ class Turns(Generic[Array]):
     Attributes:
         like: Rewards as given: results have their kind, device and dtype.
         mask: Whether a position holds an action token, `[batch, positions]`.
-        active: Whether a row has action tokens, `[batch]`; the others take no part.
+        active: Whether a row has action tokens, `[batch]`; inactive rows take no part.
         rows: Row of each action, counted among the active ones, `[steps]`.
         steps: Position of each action in its row, `[steps]`.
         rewards: Reward of each action, `[steps, 1]`.

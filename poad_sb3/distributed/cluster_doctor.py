@@ -1,4 +1,4 @@
-"""Facts of the nodes of a Ray cluster, each asked of the node itself."""
+"""Facts of the nodes of a Ray cluster, each reported by the node itself."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class EnvHost:
     def run(self, packed: bytes) -> bytes:
         """Run an operation of some environments; return results and states, pickled.
 
-        Environments that step elsewhere make their steps at the same time, others one after the other.
+        Environments that step elsewhere make their steps at the same time, local ones one after the other.
 
         Args:
             packed: Pairs of a place and an operation, pickled.

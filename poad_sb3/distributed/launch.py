@@ -36,7 +36,7 @@ _FOLDER = "poad-ranks-"
 def launch(n_procs: int, arguments: Sequence[str]) -> int:
     """Run a command of `poad` in several ranks; return its exit code.
 
-    Rank 0 writes to the terminal. The output of the others is kept aside, and its end is shown if they fail.
+    Rank 0 writes to the terminal. The output of the other ranks is kept aside, and its end is shown if they fail.
 
     Args:
         n_procs: Number of ranks.
@@ -83,7 +83,7 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
             if failed and not killed:  # an error of the training itself, that would come again
                 _show_end(folder, failed[0])
                 return codes[failed[0]]
-            rank = min(killed or codes)  # others may end with any code when the agent stops them
+            rank = min(killed or codes)  # the other ranks may end with any code when the agent stops them
             raise LostRankError(f"Rank {rank} of {n_procs} was lost ({_reason(codes[rank])}).") from error
     return 0
 

@@ -1,7 +1,7 @@
 """Temporary folders that are named after their process, and removed by a later one if it was killed.
 
 The process holds a lock on a file in its folder as well: in another container, or on another machine with the same
-folder, its number says nothing.
+folder, its number identifies no owner.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ _PIECE = 4 << 20
 
 
 class Ranks:
-    """One process of a training, with its connection to the others; by default the only one.
+    """One process of a training, with its connection to the other ranks; by default the only one.
 
     Args:
         rank: Number of this process.
@@ -166,7 +166,7 @@ class Ranks:
     def _exchange(self) -> Iterator[None]:
         """Wait for all ranks, as long as they live, before an exchange; gloo's errors then get their cause.
 
-        Gloo alone would count a rank as lost whose texts take longer than the others'.
+        Gloo alone would count a rank as lost whose texts take longer than those of the other ranks.
         """
         lost = self._await(self._arrive(), range(self.size), MEETING)
         if lost is not None:
@@ -237,7 +237,7 @@ class Ranks:
         return result
 
     def _publish(self, key: str, answer: bytes) -> None:
-        """Write an answer to the store: its first piece last, with the number of the others before it."""
+        """Write an answer to the store: its first piece last, preceded by the number of the other pieces."""
         assert self._store is not None
         first, *pieces = [answer[start : start + _PIECE] for start in range(0, len(answer), _PIECE)]
         for number, piece in enumerate(pieces):
@@ -321,7 +321,7 @@ class Ranks:
         try:
             while not self._stop.wait(self._beat_seconds):
                 self._beat()
-        except RuntimeError:  # the store has ended, and the launcher with it: nobody waits for the result
+        except RuntimeError:  # the store has ended, and the launcher with it: no rank waits for the result
             if self.rank == 0 and not self._stop.is_set():
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -418,7 +418,7 @@ def end_ranks() -> None:
     global _current
     if _current.size > 1:
         _current.end()
-        with contextlib.suppress(RuntimeError):  # others may be gone already
+        with contextlib.suppress(RuntimeError):  # other ranks may be gone already
             dist.barrier(group=dist.group.WORLD)
         dist.destroy_process_group()
     _current = Ranks()

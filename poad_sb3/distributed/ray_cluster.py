@@ -41,7 +41,7 @@ class RayConnection:
     """Connection of this process to Ray, shared by all its environments.
 
     `"local"` starts a cluster of this machine, that listens on the loopback interface only, sends no usage statistics,
-    and keeps logs, sockets and its token in a folder that nobody else can enter. It ends, and the folder is removed,
+    and keeps logs, sockets and its token in a folder that no other user can enter. It ends, and the folder is removed,
     with the last connection or with the interpreter. Any other address is one of `ray.init`. A process that is
     connected to Ray already keeps its connection.
 

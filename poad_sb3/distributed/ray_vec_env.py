@@ -44,7 +44,7 @@ _NOW, _STEP = "now", "step"
 _SECONDS_TO_CLOSE = 10.0
 """Longest wait for an actor to close its environments, in seconds; then it is killed."""
 _SECONDS_TO_NOTICE = 1.0
-"""Longest wait for news of the loss of others when an actor is lost, in seconds: its node may be."""
+"""Longest wait for the loss of other actors when one is lost, in seconds: its node may be lost."""
 
 _log = logging.getLogger(__name__)
 
@@ -392,7 +392,7 @@ class _Actors:
         return description
 
     def _replace_lost(self, actor: _Actor, error: Exception) -> None:
-        """Create a lost actor again, and with it all others that are lost: those of a node start side by side."""
+        """Create all lost actors again: those of a node start side by side."""
         import ray
 
         self._replace(actor, error)

@@ -120,7 +120,7 @@ def generate(
 ) -> list[SampledAction]:
     """Continue prompts token by token.
 
-    Rows that have ended leave the batch. The continuation of a row does not depend on the others: each has random
+    Rows that have ended leave the batch. The continuation of a row does not depend on the batch: each has random
     numbers of its own.
 
     Args:

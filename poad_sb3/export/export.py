@@ -53,7 +53,7 @@ class Export(NamedTuple):
         n_tensors: Number of tensors.
         n_bytes: Size of all files, in bytes.
         code: Python code that loads the export.
-        local_base: Whether the adapter's base model is a folder of this machine, absent on others.
+        local_base: Whether the adapter's base model is a folder of this machine, absent elsewhere.
     """
 
     folder: Path
@@ -190,7 +190,7 @@ def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> 
     lm, settings = policy.lm, policy._get_constructor_parameters()
     commit = getattr(lm.base.config, "_commit_hash", None)
     folder = _base_folder(lm.source.model, commit, merge)
-    # A merged model needs no base: its folder, with the name of a user in it, is nobody's business.
+    # A merged model needs no base: only its folder's name is kept, as the path can contain a user name.
     base = lm.source.name if folder is None or merge else folder.as_posix()
     if folder is not None and Path(base).is_dir() and merge:
         base = folder.name

@@ -22,7 +22,7 @@ class FeatureWhitening(nn.Module):
     """Maps features to zero mean and unit covariance (ZCA), by running statistics.
 
     Directions with less than a thousandth of the largest variance come out smaller. Where one feature is far larger
-    than all others, as in some large models, these have a small deviation, and the critic may need a larger rate.
+    than the rest, as in some large models, these have a small deviation, and the critic may need a larger rate.
 
     A language model's last hidden states vary mostly with the position in the sentence. The difference between
     situations is small beside that, and an MLP behind raw or standardised features learns it last. Measured on the
@@ -85,7 +85,7 @@ class FeatureWhitening(nn.Module):
 class ReturnScale(nn.Module):
     """Running mean and deviation of returns, in whose units a critic may learn (PopArt, arXiv 1602.07714).
 
-    Values are `deviation * (output + shift) + mean`. Whoever renews the statistics rescales the last layer by
+    Values are `deviation * (output + shift) + mean`. A caller that renews the statistics rescales the last layer by
     `renew`'s factor; `shift` is renewed with them, so that no value changes but at the first renewal of outputs of 0.
     """
 

@@ -29,7 +29,7 @@ class Decoding(ABC):
 
     @abstractmethod
     def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
-        """Append one token to some of the prompts; the others are finished and dropped.
+        """Append one token to some of the prompts; the rest are finished and dropped.
 
         Args:
             keep: Indices of the prompts to continue, ascending; they are renumbered from 0.
@@ -82,7 +82,7 @@ class CachedDecoding(Decoding):
         prompts: Token ids of the prompts, at least one each.
         takes_bias: Whether the model takes the mask of `attention_bias`; else it makes one from the padding at every
             token.
-        enter: Function that calls its first argument with the others, as `LanguageModel` does.
+        enter: Function that calls its first argument with the remaining ones, as `LanguageModel` does.
     """
 
     def __init__(

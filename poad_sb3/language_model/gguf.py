@@ -17,7 +17,7 @@ _MAGIC = b"GGUF"
 
 
 def is_gguf(model: str) -> bool:
-    """Return whether a model is a GGUF file, by its suffix or its first bytes; others are folders, or ids of a hub."""
+    """Return whether a model is a GGUF file, by its suffix or its first bytes; else a folder, or an id of a hub."""
     path = Path(model)
     if path.suffix.lower() == ".gguf":
         return not path.is_dir()

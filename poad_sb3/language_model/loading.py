@@ -68,7 +68,7 @@ class ModelSource:
         quantization: Quantisation: `"8bit"`, `"4bit"`, arguments of `BitsAndBytesConfig`, or None.
         attn_implementation: Attention: `"eager"`, `"sdpa"`, `"flash_attention_2"` or another of transformers; its
             choice if None.
-        device: Torch device for loading a quantised model; others are moved later.
+        device: Torch device for loading a quantised model; any other is moved later.
     """
 
     model: str | ModelFactory = "pocket"
@@ -365,7 +365,7 @@ def quantization_config(source: ModelSource) -> Any:
             f"Expected quantization to be one of {sorted(_QUANTIZATIONS)}, or arguments of BitsAndBytesConfig; got "
             f"{given!r}."
         )
-    # It says once for every product of two matrices that its input was cast.
+    # It warns at every product of two matrices that its input was cast.
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     if importlib.util.find_spec("bitsandbytes") is None:
         raise MissingExtraError(

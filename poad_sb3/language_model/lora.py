@@ -191,7 +191,7 @@ def float32_copy(network: PeftModel) -> PeftModel:
     copies |= {id(buffer): _on_cpu(buffer) for buffer in network.buffers()}
     copied = copy.deepcopy(network, copies)
     if copied.get_base_model().config._attn_implementation not in (None, "eager", "sdpa"):
-        copied.get_base_model().set_attn_implementation("eager")  # others need a GPU, or 16 bits
+        copied.get_base_model().set_attn_implementation("eager")  # other implementations need a GPU, or 16 bits
     return copied
 
 

@@ -47,7 +47,7 @@ class Layout(ABC):
     """A template bound to a tokenizer.
 
     Attributes:
-        start: Token ids before all others.
+        start: Token ids at the start of a prompt.
         separator: Text between prompt and action.
         anchor: Plain text right before the separator. Tokenizers treat the beginning of a text in their own ways
             (an added space, another token for the same word); behind the anchor an action has its usual tokens.

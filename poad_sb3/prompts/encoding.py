@@ -59,7 +59,7 @@ class Prompter:
     def prompt_ids(self, question: Question, reserve: int = 1) -> TokenIds:
         """Return the token ids of a prompt.
 
-        If it is too long, steps are left out from the middle of the history (the first and the latest tell most), one
+        If it is too long, steps are left out from the middle of the history (the first and the latest matter most), one
         more until it fits; a mark shows how many. The task and the present observation are never cut.
 
         Args:

@@ -60,7 +60,7 @@ def measured(measure: Measure, runs: Sequence[Floats]) -> float:
 
 
 def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats] | None = None) -> Estimate:
-    """Return a measure of all attempts together, or how much more it is than that of others.
+    """Return a measure of all attempts together, or its excess over that of other runs.
 
     The interval is by bootstrap: seeds are drawn, and of each its attempts. With one seed, only the attempts vary, and
     the interval does not cover other seeds.

@@ -220,7 +220,7 @@ class Row(NamedTuple):
         probability: Probability that a seed of the first method is better.
         gated: Whether the baseline has to learn.
         learned: Share of the baseline's seeds that learned; None if that is unknown yet.
-        at_floor: Whether both methods fail, so that a difference says nothing.
+        at_floor: Whether both methods fail, so that a difference is uninformative.
     """
 
     claim: str
@@ -258,7 +258,7 @@ class Row(NamedTuple):
     def to_json(self, corrected: float | None, n_seeds: int) -> dict[str, Any]:
         """Return the entry of the report, with the p-value corrected for the number of rows; `n_seeds` are planned."""
         record = self._asdict()
-        del record["at_floor"]  # the verdict says it
+        del record["at_floor"]  # contained in the verdict
         return {
             **record,
             "seeds": list(self.seeds),
@@ -292,7 +292,7 @@ def judged(rows: Sequence[Row], n_seeds: int) -> list[dict[str, Any]]:
     Args:
         rows: Rows of the planned seeds alone. P-values are corrected by Holm over all rows, also those without runs.
         n_seeds: Number of the planned seeds; a row with fewer has no verdict. Its p-value is not final: it counts as if
-            it came out larger than the others, and is itself multiplied by the number of rows.
+            it came out larger than the rest, and is itself multiplied by the number of rows.
     """
     corrected = iter(holm([row.p for row in rows if row.p is not None and min(row.seeds) >= n_seeds], len(rows)))
     records = []

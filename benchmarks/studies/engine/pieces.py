@@ -71,7 +71,7 @@ class Pieces:
         name = job.name
         if name not in self._contents:
             content = self.read(name)
-            # A file that says other settings than its name was not written by us. It is written again.
+            # A file whose settings differ from its name is foreign, and is written again.
             if content is None or content["settings"] != job.settings:
                 return None
             self._contents[name] = content

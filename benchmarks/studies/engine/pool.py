@@ -39,12 +39,12 @@ def work(
 
     Args:
         listed: Function that returns the jobs known so far, the most urgent first; called again whenever a job is done,
-            since some depend on others.
+            since some depend on earlier results.
         pieces: Folder of pieces, to read and to write.
         measured: Command, hardware and versions, recorded with the pieces.
         n_workers: Number of jobs that run at a time.
         seconds: Time limit in seconds: no job is begun after it, running ones are finished. None for no limit.
-        watch: Called with every job that is done, and at once with one that failed, as others may run for hours.
+        watch: Called with every job that is done, and at once with one that failed, as the rest may run for hours.
 
     Raises:
         JobFailedError: First of the errors that jobs have raised, when all other jobs are done.
@@ -86,7 +86,7 @@ def work(
 def _start() -> None:
     import torch
 
-    torch.set_num_threads(1)  # as the description of the machine says
+    torch.set_num_threads(1)  # as in the description of the machine
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches the whole group, and ends running jobs
     threading.Thread(target=end_with_parent, daemon=True).start()
 

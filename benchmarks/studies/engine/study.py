@@ -14,7 +14,7 @@ TUNING_SEEDS = (101, 102)
 """Seeds for choosing rates; they are not reported."""
 SEEDS_FOR_A_VERDICT = 8
 FINAL_SEEDS = tuple(range(300, 310))
-"""Seeds of the reported runs; `lambda-token` sets a default of the others, and has seeds of its own."""
+"""Seeds of the reported runs; `lambda-token` sets a default of the other studies, and has seeds of its own."""
 FEWEST_SEEDS = FINAL_SEEDS[:SEEDS_FOR_A_VERDICT]
 """As many seeds as a verdict needs, for the studies whose runs are long."""
 

@@ -174,7 +174,7 @@ def train_job(
     callbacks: Sequence[BaseCallback] = (),
     checkpoint: Path | None = None,
 ) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
-    """Train as a job says, on one thread; see `train`."""
+    """Train by a job's settings, on one thread; see `train`."""
     torch.set_num_threads(1)
     return train(
         job.env_id,

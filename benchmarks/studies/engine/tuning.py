@@ -62,7 +62,7 @@ class Tuning(NamedTuple):
         return jobs
 
     def _further(self, method: str, pieces: Pieces) -> Sequence[float]:
-        """Return the rates beyond the edge where a method did best; none before all its others are tried."""
+        """Return the rates beyond the edge where a method did best; none before all its planned rates are tried."""
         scores = self._scores(method, self.rates, pieces)
         if self.beyond is None or any(len(areas) < len(self.seeds) for areas in scores.values()):
             return ()

@@ -26,7 +26,7 @@ an oracle. The code for health-insurance knows the two columns whose numbers are
 twelve columns.
 
 The code for generated tables is the shortest of 14 programs that are within 0.01 of the best on the tables of 40 seeds
-(10,000 to 10,039: mean AUC 0.7845, the best 0.7942). Its score on others:
+(10,000 to 10,039: mean AUC 0.7845, the best 0.7942). Its score on other tables:
 `python -m benchmarks measure datasci-generated`.
 
 The fallback, a vote of a linear model and boosted trees, serves airlines, breast-w and spaceship-titanic (their rows

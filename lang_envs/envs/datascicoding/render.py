@@ -57,7 +57,7 @@ _EMPTY_CODE = "This attempt holds no code."
 
 
 class _Row(NamedTuple):
-    """A line of a listing; without a number if it only tells how many lines are left out."""
+    """Line of a listing; without a number if it counts the lines left out."""
 
     number: int | None
     text: str

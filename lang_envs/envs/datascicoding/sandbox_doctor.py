@@ -74,7 +74,7 @@ class Diagnosis:
     """Findings.
 
     Attributes:
-        confinement: Layers that hold, both in a trial and in the supervisor, and the gaps of the others.
+        confinement: Layers that hold, both in a trial and in the supervisor, and the gaps of the other layers.
         supervisor: Facts of the supervisor; None if it cannot be started.
         latency: Duration of evaluations; None if honest code does not run.
         problem: Reason why no code can be evaluated here; empty if it can.

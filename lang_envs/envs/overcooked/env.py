@@ -38,7 +38,7 @@ class KitchenReward:
     discount: float = 0.99
 
     def __post_init__(self) -> None:
-        """Raise for a value that is not a number; others become floats, so that equal rewards have equal states.
+        """Raise for a value that is not a number; numbers become floats, so that equal rewards have equal states.
 
         Raises:
             ValueError: If a value is not a finite number.

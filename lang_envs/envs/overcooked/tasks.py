@@ -52,7 +52,7 @@ class KitchenTask:
         foods: Foods present, in the order of the feature vector.
         goal: Foods that the served bowl must hold, no more and no less.
         n_boards: Number of cutting boards, 1 or 2.
-        names_empty_bowl: Whether the phrase for taking the bowl says that it is empty.
+        names_empty_bowl: Whether the phrase for taking the bowl calls it empty.
     """
 
     name: str

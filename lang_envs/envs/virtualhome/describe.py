@@ -100,7 +100,7 @@ def _food_preparation(teller: _Teller) -> list[str]:
     sentences = [say("notice", [*pancake, *microwave]) if seen else say("shut in", pancake, holder=box)]
     if held:
         sentences += [say("hold", pancake), say("near" if near_microwave else "far", microwave)]
-    elif not (near_pancake and near_microwave):  # near both, the published text says neither
+    elif not (near_pancake and near_microwave):  # near both, the published text mentions neither
         near = pancake if near_pancake else microwave
         reach = say("near", near) if near_pancake or near_microwave else say("far", [*pancake, *microwave])
         sentences += [*teller.hands(pancake), reach]
@@ -145,7 +145,7 @@ def _in_living_room(teller: _Teller) -> list[str]:
     if "coffee table" in near:
         sentence = say("far", ["TV"]) if shared else say("near", ["coffee table"])
         return [sentence, *(hands or teller.hands(_ITEMS))]
-    # The published text tells the state of the TV only to somebody who carries something.
+    # The published text gives the state of the TV only to a person who carries something.
     television = [say("on", ["TV"])] if ("on", "TV") in teller.facts and held else []
     if "TV" in near:
         sentence = say("far", ["sofa"]) if ("on", "TV") in teller.facts else say("near", ["TV"])

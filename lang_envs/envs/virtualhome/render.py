@@ -57,7 +57,7 @@ _PLANS = {
     "bedroom": _Room((0, 236, 232, 448), ("planks",), 64, (12, 252), (194, 358)),
     "living room": _Room((232, 236, 640, 448), ("planks",), 64, (488, 252), (270, 356)),
 }
-_GAPS = ((26, 206), (428, 206))  # doors in lower walls; the others are drawn with the upper ones
+_GAPS = ((26, 206), (428, 206))  # doors in lower walls; the rest are drawn with the upper ones
 
 _SPOTS = {
     "kitchen counter": tuple(_Spot((x, 66), (x, 91), (x, 150), 58) for x in (150, 208, 266)),
@@ -254,7 +254,7 @@ def _spots(env: VirtualHomeEnv) -> dict[str, _Spot]:
     scene = env.home_task.scene
     for name, place in _places(env).items():
         index = scene.item_index[name]
-        if place == AT_START:  # the place of whoever is away stays free
+        if place == AT_START:  # the place of an absent item stays free
             home = scene.items[index].spot
             spots[name] = _nth(home, [item.spot for item in scene.items[:index]].count(home))
         elif place in _SPOTS:

@@ -16,7 +16,7 @@ _PREPOSITIONS = {Use.CONTAINER: "in", Use.SURFACE: "on"}
 
 
 class Phrasing(NamedTuple):
-    """One way to say everything.
+    """One complete set of sentences.
 
     Attributes:
         commands: Phrase of each verb.
@@ -162,7 +162,7 @@ class Wording:
         )
 
     def goal(self, task: str, roles: Sequence[str]) -> str:
-        """Return the sentence that tells the task."""
+        """Return the sentence that states the task."""
         return self.phrasing.sentences[f"goal {task}"].format(**{role: self.the(role) for role in roles})
 
     def phrase(self, command: Command, holder: Fixture | None) -> str:

@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Layer(StrEnum):
-    """A measure that confines the code, independent of the others but that Landlock and seccomp need the first."""
+    """A measure that confines the code, independent of the rest except that Landlock and seccomp need the first."""
 
     NO_NEW_PRIVILEGES = "no-new-privileges"
     CAPABILITIES = "capabilities"
@@ -70,7 +70,7 @@ class Confinement:
 
     @property
     def is_sufficient(self) -> bool:
-        """Whether every layer holds, except perhaps the namespaces: they only repeat others."""
+        """Whether every layer holds, except perhaps the namespaces: they only repeat other layers."""
         return self.active >= frozenset(Layer) - {Layer.NAMESPACES}
 
 

@@ -31,7 +31,7 @@ _SYSTEM_PATHS = (
 
 
 def library_paths() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the paths that confined code must read to import and use the libraries, and no others.
+    """Return the paths that confined code must read to import and use the libraries, and no further ones.
 
     The standard library; the packages of `LIBRARIES` without the tables that scikit-learn bundles; the shared
     libraries of the system and those that this process has mapped; files with the numbers of processors and bytes of

@@ -6,7 +6,7 @@ reading and writing of open files. Any other call gets EPERM, and any lookup of 
 
 Its purpose is more than to prevent harm: *no call may leave a trace in the kernel for a later process*. The code of
 one split knows labels that another split is tested on, and would note them down. Names that were looked up stay in a
-cache of the kernel, and looking again is faster; process ids count on; clocks of others can be read. So all files,
+cache of the kernel, and looking again is faster; process ids count on; clocks of processes can be read. So all files,
 threads and names of other processes are refused. A filter sees the numbers that are passed, not the memory behind a
 pointer, so it refuses whole calls that take a path or a process.
 """
@@ -47,14 +47,14 @@ _X32_BIT = 0x40000000
 # F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_DUPFD_CLOEXEC. F_SETOWN with F_SETSIG would send any signal to any process.
 _FCNTL_COMMANDS = (0, 1, 2, 3, 1030)
 
-# MADV_NORMAL, DONTNEED, FREE, HUGEPAGE, NOHUGEPAGE, DONTDUMP, DODUMP. Others reach the pages of a library that all
-# processes share: PAGEOUT and COLD throw them out, WILLNEED and POPULATE_READ get them in, and how fast they are tells.
+# MADV_NORMAL, DONTNEED, FREE, HUGEPAGE, NOHUGEPAGE, DONTDUMP, DODUMP. The rest reach the pages of a library that all
+# processes share: PAGEOUT and COLD throw them out, WILLNEED and POPULATE_READ load them, and their speed reveals it.
 _ADVICE = (0, 4, 8, 14, 15, 16, 17)
 _MAP_ANONYMOUS = 0x20
 _MAP_HUGETLB = 0x40000  # from a store that all of the machine share
 # WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET, and the waiting ones by the clock of the day; all
 # private: else a futex in a page of a library is one and the same for all processes. Those with priority inheritance
-# look up the thread that a number in memory names, and so tell which processes exist.
+# look up the thread that a number in memory names, and so reveal which processes exist.
 _FUTEX_OPERATIONS = tuple(128 | operation for operation in (0, 1, 3, 4, 5, 9, 10, 256, 256 | 9))
 _N_CLOCKS = 12  # those above, negative ones included, are clocks of other processes or of devices
 _SIGKILL = 9

@@ -58,7 +58,7 @@ def _evaluator(table: Dataset) -> Evaluator:
 
 
 def coding_lines(n_lines: int, rng: np.random.Generator) -> Iterator[Example]:
-    """Yield prompts with bodies: a third of them first attempts, the others after remarks.
+    """Yield prompts with bodies: a third of them first attempts, the rest after remarks.
 
     Args:
         n_lines: Number of lines to yield.
