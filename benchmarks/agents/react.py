@@ -83,8 +83,8 @@ class ReactAgent(Agent):
             self._now = Step(observation, "", decision.text)
             return decision
         actions = info["admissible_actions"]
-        asked = shown(observation, actions if self._inner.show_actions else None, _ASKED)
-        reply = self._inner.reply(f"{self._instructions}\n\n{self._with_history(f'Observation: {asked}')}")
+        question = shown(observation, actions if self._inner.show_actions else None, _ASKED)
+        reply = self._inner.reply(f"{self._instructions}\n\n{self._with_history(f'Observation: {question}')}")
         thought, text = _parsed(reply.text)
         action = parse_action(text if actions is None else text.strip(), actions)
         self._now = Step(observation, thought, action)

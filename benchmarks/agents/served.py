@@ -305,7 +305,7 @@ def _is_filtered(finish_reason: object) -> bool:
     return str(finish_reason).startswith("content_filter")  # Google adds the kind of filter
 
 
-def _at_least(least: float, **numbers: float | None) -> None:
+def _at_least(minimum: float, **numbers: float | None) -> None:
     for name, value in numbers.items():
-        if value is not None and not least <= value < float("inf"):
-            raise AgentError(f"Expected {name} of at least {least}; got {value!r}. Fix: a number from {least} on.")
+        if value is not None and not minimum <= value < float("inf"):
+            raise AgentError(f"Expected {name} of at least {minimum}; got {value!r}. Fix: a number from {minimum} on.")

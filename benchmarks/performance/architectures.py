@@ -140,14 +140,14 @@ def sharpen(model: torch.nn.Module) -> None:
 def measure(kind: str, limit: float = LIMIT) -> dict[str, Any]:
     """Measure an architecture in a process of its own; without figures, the reason in one line."""
     context = multiprocessing.get_context("fork")  # inherits the imports
-    theirs, ours = context.Pipe()
-    process = context.Process(target=_send, args=(theirs, kind))
+    sender, receiver = context.Pipe()
+    process = context.Process(target=_send, args=(sender, kind))
     process.start()
-    theirs.close()
+    sender.close()
     row = {"name": kind, "verdict": "not measured", "reason": f"took more than {limit} s"}
-    if ours.poll(limit):
+    if receiver.poll(limit):
         try:
-            row = ours.recv()
+            row = receiver.recv()
         except EOFError:
             process.join()
             row["reason"] = f"the process ended with code {process.exitcode}"

@@ -111,8 +111,8 @@ def training_pass(base: Any, settings: ModelSettings) -> Callable[..., Tensor]:
     def forward(few: int | None = None) -> Tensor:
         ids = tokens if few is None else tokens[:1, :few]
         length = ids.shape[1]
-        seen = torch.ones(len(ids), 1, length, length, dtype=torch.bool).tril_()
-        mask = torch.zeros(seen.shape, dtype=base.dtype).masked_fill_(~seen, torch.finfo(base.dtype).min)
+        visible = torch.ones(len(ids), 1, length, length, dtype=torch.bool).tril_()
+        mask = torch.zeros(visible.shape, dtype=base.dtype).masked_fill_(~visible, torch.finfo(base.dtype).min)
         hidden: Tensor = base.get_decoder()(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
         return hidden[:, -(length // 8) :].float().sum()
 

@@ -106,13 +106,13 @@ def ranks(
     alone = seconds["one process, one thread"]
     rows: dict[str, Any] = {
         name: {
-            "median": round(statistics.median(some), 3),
-            "min": round(min(some), 3),
-            "max": round(max(some), 3),
-            "speedup": round(statistics.median(a / b for a, b in zip(alone, some, strict=True)), 3),
+            "median": round(statistics.median(times), 3),
+            "min": round(min(times), 3),
+            "max": round(max(times), 3),
+            "speedup": round(statistics.median(a / b for a, b in zip(alone, times, strict=True)), 3),
             "digests": sorted(digests[name]),
         }
-        for name, some in seconds.items()
+        for name, times in seconds.items()
     }
     settings = {"model": size, "envs": envs, "steps": steps, "repeats": repeats}
     show_records("layout", rows, ("median", "min", "max", "speedup"))

@@ -101,7 +101,7 @@ def check(name: str, workload: str, options: Options) -> dict[str, float]:
     steps = [loop.minibatch(samples) for _ in range(2)]
     logged = ours.model.logger.name_to_value
     moved = torch.nn.utils.parameters_to_vector(ours.model.policy.adapter_parameters()) - before
-    theirs = torch.nn.utils.parameters_to_vector(loop.adapter) - before
+    loop_step = torch.nn.utils.parameters_to_vector(loop.adapter) - before
     norms = {
         kind: np.mean([getattr(step, f"{kind}_grad_norm") for step in steps]) / logged[f"train/{kind}_grad_norm"] - 1
         for kind in ("policy", "critic")
@@ -110,7 +110,7 @@ def check(name: str, workload: str, options: Options) -> dict[str, float]:
         "log_prob": float((log_probs - torch.cat([sample.old_log_prob for sample in samples])).abs().max()),
         "value": float((values - torch.cat([sample.old_values for sample in samples])).abs().max()),
         **{f"{kind}_grad_norm": float(abs(norm)) for kind, norm in norms.items()},
-        "adapter_step": float((moved - theirs).detach().norm() / moved.detach().norm()),
+        "adapter_step": float((moved - loop_step).detach().norm() / moved.detach().norm()),
     }
 
 

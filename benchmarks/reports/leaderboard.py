@@ -110,10 +110,10 @@ def _entry(path: Path, cells: Sequence[Cell], *, replace: bool) -> dict[str, Any
         except ResultFileError:
             if not replace:
                 raise
-    again = [cell.env for cell in cells if cell.env in tasks]
-    if again and not replace:
+    repeated = [cell.env for cell in cells if cell.env in tasks]
+    if repeated and not replace:
         raise ResultFileError(
-            f"Expected tasks that {agent['name']} is not on the leaderboard with; got {', '.join(again)}. "
+            f"Expected tasks that {agent['name']} is not on the leaderboard with; got {', '.join(repeated)}. "
             "Fix: pass --replace to `submit`, or another --label to `run`."
         )
     if "settings_by_seed" in agent:

@@ -181,11 +181,11 @@ def draw_curves(
     """
     places = color_places(names or list(curves))
     for name, curve in curves.items():
-        again, number = divmod(places[name], len(PALETTE))
+        is_repeated, number = divmod(places[name], len(PALETTE))
         color, n_seeds = PALETTE[number], len(curve.by_seed)
         label = f"{plain_label(name)} ({n_seeds} seed{'' if n_seeds == 1 else 's'})"
-        axes.plot(curve.steps, curve.values, "--" if again else "-", color=color, linewidth=2, label=label)
-        if not again:
+        axes.plot(curve.steps, curve.values, "--" if is_repeated else "-", color=color, linewidth=2, label=label)
+        if not is_repeated:
             axes.fill_between(curve.steps, curve.low, curve.high, color=color, alpha=0.18, linewidth=0)
         for row in curve.by_seed if n_seeds > 1 and len(curves) <= _WITH_SEEDS else ():
             axes.plot(curve.steps, row, color=color, linewidth=0.6, alpha=0.45)

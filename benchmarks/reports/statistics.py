@@ -76,8 +76,8 @@ def rank_test(first: Floats, second: Floats) -> float:
     member, is_drawn = _divisions(n, n_first)
     differences = np.concatenate(
         [
-            np.abs(((some @ wins) * (1 - some)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
-            for some in (member[at : at + _CHUNK_SIZE].astype(float) for at in range(0, len(member), _CHUNK_SIZE))
+            np.abs(((part @ wins) * (1 - part)).sum(axis=1) / (n_first * (n - n_first)) - 0.5)
+            for part in (member[at : at + _CHUNK_SIZE].astype(float) for at in range(0, len(member), _CHUNK_SIZE))
         ]
     )
     observed = abs(float(_wins(first, second).mean()) - 0.5)

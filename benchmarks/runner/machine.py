@@ -36,7 +36,11 @@ def describe_machine() -> dict[str, object]:
     if torch is not None:
         described |= {"cpu_capability": torch.backends.cpu.get_cpu_capability(), "threads": torch.get_num_threads()}
     distributions = {name: list(metadata.distributions(name=name)) for name in _PACKAGES}
-    versions = {name: some[0].version for name, some in distributions.items() if some}
+    versions = {
+        name: found_distributions[0].version
+        for name, found_distributions in distributions.items()
+        if found_distributions
+    }
     return {**described, "cores": os.cpu_count(), "python": platform.python_version(), "versions": versions}
 
 

@@ -171,8 +171,12 @@ def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: ob
     Raises:
         ResultFileError: If anything else differs.
     """
-    have, want = dict(_flat(without_incidental(recorded))), dict(_flat(without_incidental(asked)))
-    differ = [key for key in sorted(have.keys() | want.keys()) if have.get(key) != want.get(key)]
+    recorded_facts, planned_facts = dict(_flat(without_incidental(recorded))), dict(_flat(without_incidental(asked)))
+    differ = [
+        key
+        for key in sorted(recorded_facts.keys() | planned_facts.keys())
+        if recorded_facts.get(key) != planned_facts.get(key)
+    ]
     may_differ = _MEASURED_WITH if "threads" in asked else (*_MEASURED_WITH, *_OF_MODELS)
     differ = [key for key in differ if key not in may_differ]
     settings, arguments = _OF_AGENT
@@ -180,16 +184,18 @@ def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: ob
         key for key in differ if key.replace(arguments, settings, 1) not in differ or not key.startswith(arguments)
     ]
     if shown:
-        differences = [_difference(key, have.get(key, "nothing"), want.get(key, "nothing")) for key in shown]
+        differences = [
+            _difference(key, recorded_facts.get(key, "nothing"), planned_facts.get(key, "nothing")) for key in shown
+        ]
         raise ResultFileError(
             f"{path} holds another measurement. {'; '.join(differences)}. "
             "Fix: go on with what it was begun with, take another file with --out, or remove this one."
         )
 
 
-def _difference(key: str, have: object, want: object) -> str:
+def _difference(key: str, recorded: object, planned: object) -> str:
     changed = "the file that the agent is in has changed (any edit counts), " if key.endswith("source_sha256") else ""
-    return f"{changed}{key}: expected {have!r}, got {want!r}"
+    return f"{changed}{key}: expected {recorded!r}, got {planned!r}"
 
 
 def without_incidental(header: Mapping[str, Any]) -> dict[str, Any]:

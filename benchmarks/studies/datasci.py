@@ -175,7 +175,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
             )
             if len(runs) < wanted:
                 missing.append(f"{finding.table}, {method}: {wanted - len(runs)} of {wanted} seeds")
-    there = [finding for finding in findings if any(finding.runs.values())]
+    finished = [finding for finding in findings if any(finding.runs.values())]
     primary = _primary(_findings(options._replace(seeds=FEWEST_SEEDS), pieces, rates))
     content = {
         "model": CODER,
@@ -203,15 +203,15 @@ def _report(options: Options, pieces: Pieces) -> Report:
                 **finding.to_json(),
                 "published": published(finding.table) if finding.preprocessing == "published" else {},
             }
-            for finding in there
+            for finding in finished
         },
     }
     shown = [*lines([], primary), *(f"Missing: {name}" for name in missing)]
-    if not there:
+    if not finished:
         return Report(content, {}, shown)
     from benchmarks.studies.engine.pictures import coding_figure
 
-    return Report(content, {"": coding_figure(there)}, shown)
+    return Report(content, {"": coding_figure(finished)}, shown)
 
 
 DATASCI = Study(

@@ -114,9 +114,9 @@ def _as(hint: Any, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) and "tuple" in str(hint) else value
 
 
-def compare(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[Difference]:
+def compare(recorded: Mapping[str, Any], repeated: Mapping[str, Any]) -> list[Difference]:
     """Return the recorded fields that came out otherwise; times are left out."""
-    read_back = json.loads(json.dumps(again))
+    read_back = json.loads(json.dumps(repeated))
     names = sorted(recorded.keys() - TIMES)
     return [
         _difference(name, recorded.get(name), read_back.get(name))
@@ -125,8 +125,8 @@ def compare(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> list[Diffe
     ]
 
 
-def _difference(name: str, recorded: Any, again: Any) -> Difference:
-    lists = [value if isinstance(value, list) else [value] for value in (recorded, again)]
+def _difference(name: str, recorded: Any, repeated: Any) -> Difference:
+    lists = [value if isinstance(value, list) else [value] for value in (recorded, repeated)]
     pairs = list(zip(*lists, strict=False))
     if len(lists[0]) != len(lists[1]) or not all(isinstance(value, int | float) for pair in pairs for value in pair):
         return Difference(name, None, None)

@@ -235,8 +235,8 @@ def path(name: Name) -> None:
 
 
 def _fix(name: str, option: str = "") -> str:
-    again = f"lang-envs data fetch {name}"
-    return f"Fix: `{again}{option}`, or with a file that you have, `{again} --from FILE`."
+    command = f"lang-envs data fetch {name}"
+    return f"Fix: `{command}{option}`, or with a file that you have, `{command} --from FILE`."
 
 
 def _manifests(names: Sequence[str], everything: Sequence[str] = ()) -> dict[str, Manifest | None]:

@@ -241,10 +241,10 @@ def _md5(path: Path) -> str:
 def _fetch_kaggle(wanted: Manifest, folder: Path, timeout: float, watch: Watch) -> tuple[Path, store.Origin]:
     """Download the archive of a data set or competition, and unpack the file of a table."""
     if wanted.service is Service.KAGGLE_COMPETITION:
-        method, asked = "competitions.CompetitionApiService/DownloadDataFiles", {"competitionName": wanted.id}
+        method, parameters = "competitions.CompetitionApiService/DownloadDataFiles", {"competitionName": wanted.id}
     else:
         owner, _, name = wanted.id.partition("/")
-        method, asked = "datasets.DatasetApiService/DownloadDataset", {"ownerSlug": owner, "datasetSlug": name}
+        method, parameters = "datasets.DatasetApiService/DownloadDataset", {"ownerSlug": owner, "datasetSlug": name}
     token, pair = _kaggle_credentials()
     archive, _ = _download(
         "POST",
@@ -252,7 +252,7 @@ def _fetch_kaggle(wanted: Manifest, folder: Path, timeout: float, watch: Watch) 
         folder / f"{wanted.name}.zip",
         timeout,
         watch,
-        json=asked,
+        json=parameters,
         auth=pair,
         headers={"Authorization": f"Bearer {token}"} if token else {},
     )

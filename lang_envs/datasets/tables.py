@@ -163,7 +163,7 @@ def _checked_target(names: list[str], target: object) -> int:
 
 def _complete_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows without missing values."""
-    n_rows, least = len(frame), 2 * MIN_CLASS_ROWS
+    n_rows, min_rows = len(frame), 2 * MIN_CLASS_ROWS
     present = frame.notna()
     empty = [str(name) for name in frame.columns[~present.any(axis=0).to_numpy(dtype=np.bool_)]]
     if n_rows and empty:
@@ -173,11 +173,11 @@ def _complete_rows(frame: pd.DataFrame) -> pd.DataFrame:
         )
     complete = present.all(axis=1).to_numpy(dtype=np.bool_)
     n_complete = int(complete.sum())
-    if n_complete < least:
+    if n_complete < min_rows:
         missing = (~present).sum(axis=0).to_numpy()
         worst = f" (most values are missing in {shown(frame.columns[missing.argmax()])})" if n_complete < n_rows else ""
         raise TableError(
-            f"Expected at least {least} rows without missing values; got {n_complete} of {n_rows}{worst}. "
+            f"Expected at least {min_rows} rows without missing values; got {n_complete} of {n_rows}{worst}. "
             f"Fix: fill in or drop columns with gaps, or add rows."
         )
     return frame[complete] if n_complete < n_rows else frame

@@ -58,9 +58,11 @@ def _check_copy(make: Make, duplicate: Callable[[Any], gym.Env[Any, Any]], fix: 
         _, steps = walk_from_reset(original, randomly(1), 7, seed=5)
         now = where(steps, ("", {}))
         twin = duplicate(original)
-        there = walk(twin, randomly(2), N_STEPS, now)
+        twin_steps = walk(twin, randomly(2), N_STEPS, now)
         original_steps = walk(original, randomly(2), N_STEPS, now)
-        expect_same_walk(("", there), ("", original_steps), expected="a copy to go on as the original does", fix=fix)
+        expect_same_walk(
+            ("", twin_steps), ("", original_steps), expected="a copy to go on as the original does", fix=fix
+        )
 
 
 def state(make: Make) -> None:
@@ -80,9 +82,9 @@ def state(make: Make) -> None:
                 restored.set_state(pickle.loads(captured))
                 back = restored.get_state()
                 expect(same(back, pickle.loads(captured)), "get_state() to be what was set", back, fix)
-                again = walk(restored, randomly(7), N_STEPS, now)
+                restored_steps = walk(restored, randomly(7), N_STEPS, now)
                 expected = f"the state after {n_steps} steps to go on the same"
-                expect_same_walk(("", again), ("", future), expected=expected, fix=fix)
+                expect_same_walk(("", restored_steps), ("", future), expected=expected, fix=fix)
 
 
 def global_generators(make: Make) -> None:
@@ -91,7 +93,7 @@ def global_generators(make: Make) -> None:
     try:
         random.seed(0xC0FFEE)  # states that no environment arrives at by a seed of its own
         np.random.seed(0xC0FFEE)
-        ours = random.getstate(), np.random.get_state()
+        expected_states = random.getstate(), np.random.get_state()
         with make() as env:
             walk_from_reset(env, randomly(0), N_STEPS, seed=3)
             walk_from_reset(env, randomly(0), 3, seed=None)
@@ -99,7 +101,7 @@ def global_generators(make: Make) -> None:
         used = [
             name
             for name, was, now in zip(
-                ("random", "numpy.random"), (random.getstate(), np.random.get_state()), ours, strict=True
+                ("random", "numpy.random"), (random.getstate(), np.random.get_state()), expected_states, strict=True
             )
             if not same(was, now)
         ]

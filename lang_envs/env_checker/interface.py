@@ -174,16 +174,19 @@ def admissible_actions_method(make: Make) -> None:
         if not hasattr(base, "admissible_actions"):
             raise NotApplicableError("the environment has no admissible_actions() method")
         for moment in _moments(env):
-            listed, asked = copy.copy(moment.info["admissible_actions"]), base.admissible_actions()
+            listed, returned = copy.copy(moment.info["admissible_actions"]), base.admissible_actions()
             fix = "compute both from the current state"
             expect(
-                asked == listed, f"admissible_actions() to be info's {listed!r:.160} after {moment.after}", asked, fix
+                returned == listed,
+                f"admissible_actions() to be info's {listed!r:.160} after {moment.after}",
+                returned,
+                fix,
             )
-            if asked is not None:
-                asked.clear()
-                again = base.admissible_actions()
+            if returned is not None:
+                returned.clear()
+                second = base.admissible_actions()
                 expect(
-                    again == listed, f"a fresh list from admissible_actions() after {moment.after}", again, "copy it"
+                    second == listed, f"a fresh list from admissible_actions() after {moment.after}", second, "copy it"
                 )
 
 

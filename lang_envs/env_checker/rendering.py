@@ -70,8 +70,8 @@ def _needs_mode(make: Make, *modes: str) -> str:
         NotApplicableError: If the environment has none of them.
     """
     with make() as env:
-        had: list[str] = env.metadata.get("render_modes", [])
-    mode = next((mode for mode in modes if mode in had), None)
+        render_modes: list[str] = env.metadata.get("render_modes", [])
+    mode = next((mode for mode in modes if mode in render_modes), None)
     if mode is None:
         raise NotApplicableError(f"the environment has no render mode {' or '.join(map(repr, modes))}")
     return mode

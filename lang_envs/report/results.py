@@ -248,9 +248,9 @@ def _require_steps(header: _Line) -> None:
 
 def _require_same(header: Mapping[str, Any], other: _Line) -> None:
     for name in _SAME:
-        have, got = header.get(name), other.record.get(name)
-        if have != got:
-            raise _refused(f"{shown(have)} as in the file of the episodes", shown(got), name, other.place)
+        expected, got = header.get(name), other.record.get(name)
+        if expected != got:
+            raise _refused(f"{shown(expected)} as in the file of the episodes", shown(got), name, other.place)
 
 
 def _by_episode(file: _File) -> Iterator[list[_Line]]:

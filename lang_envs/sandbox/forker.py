@@ -77,19 +77,19 @@ class Forker:
     """
 
     def __init__(self, prepared: Prepared, without: Collection[Layer]) -> None:
-        self.socket, theirs = socket.socketpair()
+        self.socket, child_socket = socket.socketpair()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _LONGEST_WAIT, 0))
         self._ended: deque[Ended] = deque()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             try:
-                _serve(theirs, parent, prepared, without)
+                _serve(child_socket, parent, prepared, without)
             except BaseException:
                 traceback.print_exc()
             finally:
                 os._exit(70)
-        theirs.close()
+        child_socket.close()
 
     def fork(self, control: socket.socket) -> int:
         """Let the forker fork a child, and return the process id of the child.

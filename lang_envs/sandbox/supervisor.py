@@ -324,16 +324,16 @@ class Supervisor:
         """Fork a child that gets ready for a task, unless the system has no process or descriptor left just now."""
         with contextlib.ExitStack() as opened:
             try:
-                ours, theirs = (opened.enter_context(end) for end in socket.socketpair())
-                pid = self._forker.fork(theirs)
+                connection, child_connection = (opened.enter_context(end) for end in socket.socketpair())
+                pid = self._forker.fork(child_connection)
             except OSError as error:
                 self._note_refusal(error)
                 return
             opened.pop_all()
-        theirs.close()
+        child_connection.close()
         self._refused_since = None
-        self._preparing[ours] = _Child(pid, ours)
-        self._selector.register(ours, selectors.EVENT_READ)
+        self._preparing[connection] = _Child(pid, connection)
+        self._selector.register(connection, selectors.EVENT_READ)
 
     def _greet(self, control: socket.socket) -> None:
         """Note that a child is ready, or has ended before."""

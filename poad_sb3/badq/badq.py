@@ -167,9 +167,9 @@ class BADQ(ResumableOffPolicy):
         for name in ("beta", "max_grad_norm"):
             checks.append((name, 0 < self._number(name) < math.inf, "to be a positive number"))
         for name in (*_COUNTS, "learning_starts", "exploration_steps"):
-            least, is_whole = int(name in _COUNTS), isinstance(getattr(self, name), numbers.Integral)
-            fits = is_whole and self._number(name) >= least
-            checks.append((name, fits, f"to be an integer of at least {least}"))
+            minimum, is_whole = int(name in _COUNTS), isinstance(getattr(self, name), numbers.Integral)
+            fits = is_whole and self._number(name) >= minimum
+            checks.append((name, fits, f"to be an integer of at least {minimum}"))
         checks += [(name, isinstance(getattr(self, name), bool), "to be True or False") for name in _SWITCHES]
         for name, fits, expected in checks:
             if not fits:

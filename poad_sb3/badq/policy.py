@@ -82,8 +82,8 @@ class QHeads(nn.Module):
     @torch.no_grad()
     def follow(self, tau: float) -> None:
         """Move the copy by a share `tau` of its distance; 1 makes it equal."""
-        for mine, theirs in zip(self.target.parameters(), self.online.parameters(), strict=True):
-            mine.lerp_(theirs, tau)
+        for target, online in zip(self.target.parameters(), self.online.parameters(), strict=True):
+            target.lerp_(online, tau)
 
 
 class QDistribution(ActionDistribution):

@@ -126,6 +126,6 @@ class TransitionBuffer:
         self.capacity, self.n_envs, self._position = state["capacity"], state["n_envs"], state["position"]
         questions = state["questions"]
         self._items = [
-            Transition(questions[asked], action, reward, questions[after], ends=ends)
-            for asked, action, reward, after, ends in state["rows"]
+            Transition(questions[index], action, reward, questions[next_index], ends=ends)
+            for index, action, reward, next_index, ends in state["rows"]
         ]

@@ -58,14 +58,14 @@ def gather(
         rewards += [*[0.0] * inside, transition.reward]
         discounts += [*[1.0] * inside, gamma**transition.steps if goes_on else 0.0]
         is_open += [*[True] * inside, goes_on]
-        behind = [(question_tree, question_tree.tree.following[edge]) for edge in path[:-1]]
+        followers = [(question_tree, question_tree.tree.following[edge]) for edge in path[:-1]]
         if transition.following is not None:
-            behind.append((features_of(transition.following), 0))
-        for question, node in behind:
+            followers.append((features_of(transition.following), 0))
+        for question, node in followers:
             edges = question.tree.edges_of(node)
             next_features.append(question.features[edges.start : edges.stop])
             next_log_reference.append(question.log_reference[edges.start : edges.stop])
-        sizes += [len(question.tree.children[node]) for question, node in behind]
+        sizes += [len(question.tree.children[node]) for question, node in followers]
     chosen = torch.cat(features)
     return TokenBatch(
         chosen,

@@ -34,7 +34,7 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
     algorithm._check_fingerprint(header["base_fingerprint"], header.get("model"))
     policy, data = algorithm.policy, read_data(path)
     given = algorithm.policy_kwargs, data["policy_kwargs"]
-    mine, theirs = map(_adapter, given)
+    lora, source_lora = map(_adapter, given)
     prompt = json.loads(json.dumps(policy.lm.prompter.template.to_dict()))
     _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
     tensors, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
@@ -42,13 +42,13 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
     trunks = [
         arguments.get("critic_trunk", ModelSettings().critic_trunk) if has_critic else None for arguments in given
     ]
-    for name, have, wanted in (
-        ("policy_kwargs.lora", mine, theirs),
+    for name, got, wanted in (
+        ("policy_kwargs.lora", lora, source_lora),
         ("policy_kwargs.prompt", prompt, header["prompt"]),
         ("policy_kwargs.critic_trunk", *trunks),
     ):
-        if have != wanted:
-            raise CheckpointError(f"Expected {name} as in {path}, {wanted}; got {have}. Fix: train with the same.")
+        if got != wanted:
+            raise CheckpointError(f"Expected {name} as in {path}, {wanted}; got {got}. Fix: train with the same.")
     if has_critic and (difference := _difference_of_values(vars(algorithm), data)):
         has_critic = False
         warnings.warn(
@@ -71,20 +71,20 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
         raise CheckpointError(f"{path} does not fit. {error}") from error
 
 
-def _difference_of_values(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str | None:
+def _difference_of_values(arguments_here: Mapping[str, Any], arguments_there: Mapping[str, Any]) -> str | None:
     """Return the first setting by which two algorithms value the same tokens differently; None if there is none.
 
     A value of a whole action is that before its first token, which a critic of tokens knows too, if no token discounts.
     """
     for name in ("gamma", "smdp_discount"):
-        if mine[name] != theirs[name]:
-            return f"{name} {theirs[name]} instead of {mine[name]}"
-    levels = [arguments["credit_level"] for arguments in (mine, theirs)]
+        if arguments_here[name] != arguments_there[name]:
+            return f"{name} {arguments_there[name]} instead of {arguments_here[name]}"
+    levels = [arguments["credit_level"] for arguments in (arguments_here, arguments_there)]
     if levels == ["token", "action"]:
         return "credit_level action instead of token"
     discounts = [
         arguments["gamma"] if arguments["gamma_token"] is None else arguments["gamma_token"]
-        for arguments in (mine, theirs)
+        for arguments in (arguments_here, arguments_there)
     ]
     needed = discounts[0] if levels[0] == "token" else 1.0
     if levels[1] == "token" and discounts[1] != needed:

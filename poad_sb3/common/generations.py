@@ -81,13 +81,13 @@ def token_texts(tokenizer: Any, prompt: Sequence[int], action: Sequence[int]) ->
         have their names in the vocabulary.
     """
     context = list(prompt[-_CONTEXT:])
-    seen, texts = decode(tokenizer, context), []
+    decoded, texts = decode(tokenizer, context), []
     for n, token in enumerate(action, 1):
         whole = decode(tokenizer, [*context, *action[:n]])
         finished = whole if n == len(action) else whole.rstrip(_UNFINISHED)
-        if len(finished) > len(seen) and finished.startswith(seen):
-            texts.append(finished[len(seen) :])
-            seen = finished
+        if len(finished) > len(decoded) and finished.startswith(decoded):
+            texts.append(finished[len(decoded) :])
+            decoded = finished
         else:
             texts.append(tokenizer.convert_ids_to_tokens(int(token)) or f"<{token}>")  # heads may be padded
     return texts

@@ -304,10 +304,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             estimator=self.credit,
         )
         sampling = {name: getattr(self, name) for name in SamplingSettings.defaults()}
-        elsewhere = sorted(set(self.policy_kwargs) & set(sampling))
-        if elsewhere:
+        misplaced = sorted(set(self.policy_kwargs) & set(sampling))
+        if misplaced:
             raise ValueError(
-                f"Expected {elsewhere[0]} as an argument of {type(self).__name__}, where it is checked; got it in "
+                f"Expected {misplaced[0]} as an argument of {type(self).__name__}, where it is checked; got it in "
                 "policy_kwargs. Fix: move it out of them."
             )
         if self.micro_batches % self.ranks.size:

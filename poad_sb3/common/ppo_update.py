@@ -276,12 +276,12 @@ def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> dict[str, flo
     sampled = rollout.old_log_prob[rollout.is_decision]
     if not len(sampled):
         return {"sampling_mismatch": 0.0}
-    again = _scored(policy, rollout.paths, sampled)
-    mismatch = measure_mismatch(sampled.cpu(), again.cpu(), [len(path.decisions) for path in rollout.paths])
+    rescored = _scored(policy, rollout.paths, sampled)
+    mismatch = measure_mismatch(sampled.cpu(), rescored.cpu(), [len(path.decisions) for path in rollout.paths])
     clean = policy.distribution.clean_mismatch(rollout.paths)
     if clean is not None and (reason := gate(mismatch, clean).reason):
         raise MismatchError(reason)
-    rollout.old_log_prob[rollout.is_decision] = again
+    rollout.old_log_prob[rollout.is_decision] = rescored
     logged = {name: float(getattr(mismatch, name)) for name in ("mean", "std", "largest")}
     return {
         "sampling_mismatch": mismatch.ratio_error,

@@ -84,8 +84,8 @@ def prompt_texts(tokenizer: Any, prompt: TokenIds) -> list[str]:
     """Return the text of each token of a prompt, special ones included; together they are the prompt."""
     # Behind any other token most texts are the same, so that few tokens are decoded again and again.
     anchor = prompt[-1:]
-    seen = len(decode(tokenizer, anchor))
-    text_of = {token: decode(tokenizer, (*anchor, token))[seen:] for token in set(prompt[1:])}
+    anchor_length = len(decode(tokenizer, anchor))
+    text_of = {token: decode(tokenizer, (*anchor, token))[anchor_length:] for token in set(prompt[1:])}
     texts = [decode(tokenizer, prompt[:1]), *(text_of[token] for token in prompt[1:])]
     if "".join(texts) == decode(tokenizer, prompt) and all(texts):
         return texts

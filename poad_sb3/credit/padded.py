@@ -358,10 +358,10 @@ class Turns(Generic[Array]):
             new[1:] |= ids[1:] != ids[:-1]
             numbers = list(zip(row[new].tolist(), ids[new].tolist(), strict=True))
             if len(set(numbers)) < len(numbers):
-                again = next(pair for at, pair in enumerate(numbers) if pair in numbers[:at])
+                repeated = next(pair for at, pair in enumerate(numbers) if pair in numbers[:at])
                 raise ValueError(
-                    f"Expected the tokens of a turn to be consecutive; row {again[0]} has turn {again[1]:g} in more "
-                    "than one run of action tokens. Fix: number the turns of a row one after the other."
+                    f"Expected the tokens of a turn to be consecutive; row {repeated[0]} has turn {repeated[1]:g} in "
+                    "more than one run of action tokens. Fix: number the turns of a row one after the other."
                 )
         start = np.flatnonzero(new)
         lengths = np.diff(start, append=len(row))

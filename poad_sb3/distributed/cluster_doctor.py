@@ -59,7 +59,7 @@ def describe_nodes(address: str = LOCAL) -> list[Node]:
         nodes = sorted(
             (node for node in ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeManagerAddress"])
         )
-        asked = [
+        answers = [
             ray.remote(_describe_here)
             .options(
                 num_cpus=0,
@@ -69,7 +69,7 @@ def describe_nodes(address: str = LOCAL) -> list[Node]:
             .remote()
             for node in nodes
         ]
-        return [_node(node, answer) for node, answer in zip(nodes, asked, strict=True)]
+        return [_node(node, answer) for node, answer in zip(nodes, answers, strict=True)]
     finally:
         connection.close()
 

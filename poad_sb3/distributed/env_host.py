@@ -280,10 +280,10 @@ def _state(env: DummyVecEnv) -> bytes | None:
     return None if states is None else _dumps(states[0])
 
 
-def _equal(replayed: tuple[Any, ...] | None, seen: tuple[Any, ...] | None) -> bool:
+def _equal(replayed: tuple[Any, ...] | None, recorded: tuple[Any, ...] | None) -> bool:
     """Return whether two results have equal observations, rewards and ends."""
     try:
-        np.testing.assert_equal(replayed, seen)
+        np.testing.assert_equal(replayed, recorded)
     except AssertionError:
         return False
     return True

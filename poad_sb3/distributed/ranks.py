@@ -112,7 +112,7 @@ class Ranks:
         """All-gather results by their number, where passes are split; else return those that are given."""
         if not self.is_data_parallel:
             return dict(results)
-        return {number: result for some in self._gather(results) for number, result in some.items()}
+        return {number: result for part in self._gather(results) for number, result in part.items()}
 
     def union(self, *values: Tensor) -> list[Tensor]:
         """All-reduce (sum) tensors of one shape that each rank has filled in places of its own, 0 elsewhere.
@@ -335,10 +335,10 @@ class Ranks:
         if self.is_first or self._store is None:
             return
         self.end()  # rank 0 may wait for this one
-        seen = b""
+        sign = b""
         with contextlib.suppress(RuntimeError):  # the store ends with the run
-            while (now := self._store.get(_sign(0))) != seen:
-                seen = now
+            while (now := self._store.get(_sign(0))) != sign:
+                sign = now
                 time.sleep(2 * self._beat_seconds)
 
     def end(self) -> None:

@@ -305,13 +305,13 @@ class _Actors:
                 "Fix: make new environments and pass them to set_env() or load()."
             )
         for actor in self._all:
-            mine = [
+            actor_operations = [
                 (index - actor.span.start, operation)
                 for index, operation in zip(places, operations, strict=True)
                 if index in actor.span
             ]
-            if mine:
-                actor.calls[key] = _Call(mine, cloudpickle.dumps(mine))
+            if actor_operations:
+                actor.calls[key] = _Call(actor_operations, cloudpickle.dumps(actor_operations))
                 if not actor.is_new:
                     self._send(actor, actor.calls[key])
 
@@ -322,15 +322,15 @@ class _Actors:
     def _answers(self, key: str) -> dict[int, Any]:
         """Wait for the answers of all actors; the first error is raised when none of them is at work for this call."""
         failed: Exception | None = None
-        asked = [actor for actor in self._all if key in actor.calls]
-        for actor in asked:
+        actors = [actor for actor in self._all if key in actor.calls]
+        for actor in actors:
             try:
                 self._answer(actor, actor.calls[key])
             except WorkerError:
                 raise
             except Exception as error:
                 failed = failed or error
-        calls = [actor.calls.pop(key) for actor in asked]
+        calls = [actor.calls.pop(key) for actor in actors]
         if failed is not None:
             raise failed
         return {index: value for call in calls for index, value in (call.results or {}).items()}

@@ -285,11 +285,13 @@ class ActionDistribution(ABC):
             row = position[row_of[inside]]
             sizes = torch.tensor([len(all_rows[index].decisions) for index in chunk])
             first = sizes.cumsum(0) - sizes
-            asked = (moved(part, device) for part in (row, first[row] + node_of[inside], choice[inside]))
+            indices = (moved(part, device) for part in (row, first[row] + node_of[inside], choice[inside]))
             base = None
             if base_features is not None:
                 base = base_features[moved(inside, device)], [children[index] for index in inside.tolist()]
-            log_prob, entropy, action_entropy, kl = self._score([all_rows[index] for index in chunk], *asked, base=base)
+            log_prob, entropy, action_entropy, kl = self._score(
+                [all_rows[index] for index in chunk], *indices, base=base
+            )
             # All decisions of an action are in one row: sum them within units.
             units_here, unit_of = (moved(part, device) for part in torch.unique(unit[inside], return_inverse=True))
             total = partial(_sum_within, unit_of, len(units_here))
@@ -348,8 +350,8 @@ class ActionDistribution(ABC):
             counts = torch.tensor([len(tokens) for tokens in children], device=positions.device)
             of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
             within = torch.arange(len(of), device=counts.device) - reference.starts[of]
-            ours = edges.log_probs[edges.starts[positions][of] + within]
-            divergence = ours.new_zeros(len(counts)).index_add(0, of, ours.exp() * (ours - reference.log_probs))
+            taken = edges.log_probs[edges.starts[positions][of] + within]
+            divergence = taken.new_zeros(len(counts)).index_add(0, of, taken.exp() * (taken - reference.log_probs))
         return log_prob, edges.entropies[positions], whole, divergence
 
 

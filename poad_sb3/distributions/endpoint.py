@@ -105,7 +105,7 @@ class TokenServer:
         try:
             (choice,) = answer["choices"]
             tokens, log_probs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
-            answered, asked = answer["model"], choice["prompt_token_ids"]
+            answered, echoed = answer["model"], choice["prompt_token_ids"]
             whole = all(type(token) is int and 0 <= token < vocabulary for token in tokens)
             finite = all(math.isfinite(log_prob) for log_prob in log_probs)
             is_right = whole and finite and len(tokens) == len(log_probs) > 0
@@ -114,10 +114,11 @@ class TokenServer:
                 f"Expected one choice with token_ids, prompt_token_ids and logprobs of {self.url}; got "
                 f"{str(answer)[:200]} ({type(error).__name__}: {error}). Fix: a server that knows return_token_ids."
             ) from error
-        if answered != model or asked != [*prompt]:
+        if answered != model or echoed != [*prompt]:
             raise EndpointError(
                 f"Expected a completion by {model!r} of the prompt that was sent, {len(prompt)} token ids; {self.url} "
-                f"answered by {answered!r} for {len(asked)}. Fix: a server that keeps adapters and prompts as they are."
+                f"answered by {answered!r} for {len(echoed)}. "
+                "Fix: a server that keeps adapters and prompts as they are."
             )
         if not is_right:
             raise EndpointError(

@@ -137,9 +137,9 @@ def generate(
     written: dict[int, SampledAction] = {}
     with lm.decoding():
         for chunk in lm.decode_batches(prompts, sampling.max_new_tokens):
-            mine = None if uniforms is None else uniforms[chunk]
+            chunk_uniforms = None if uniforms is None else uniforms[chunk]
             batch = _Batch(lm, [prompts[index] for index in chunk], sampling)
-            written.update(zip(chunk, batch.run(mine), strict=True))
+            written.update(zip(chunk, batch.run(chunk_uniforms), strict=True))
     written = lm.ranks.merge(written)
     return [written[index] for index in range(len(prompts))]
 

@@ -159,9 +159,9 @@ def probe_log_probs(lm: LanguageModel, base: Any) -> list[Tensor]:
     return [_reference_log_probs(base, prompt) for prompt in _prompts(lm)[0]]
 
 
-def log_prob_error(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
+def log_prob_error(scored: Sequence[Tensor], reference: Sequence[Tensor]) -> float:
     """Return the largest difference of a log-probability; infinity where one is no finite number."""
-    return max(_difference(*pair) for pair in zip(ours, theirs, strict=True))
+    return max(_difference(*pair) for pair in zip(scored, reference, strict=True))
 
 
 @dataclass(frozen=True)
@@ -282,12 +282,12 @@ def _log_prob_error(lm: LanguageModel) -> float:
     rows = [TokenRow(prompt, None, (len(prompt) - 1,)) for prompt in prompts]
     worst = 0.0
     for chunk in lm.chunks(rows):
-        ours = lm.vocabulary_logits(lm.hidden_states([rows[index] for index in chunk])).log_softmax(-1)
+        log_probs = lm.vocabulary_logits(lm.hidden_states([rows[index] for index in chunk])).log_softmax(-1)
         worst = max(
             worst,
             *(
                 _difference(log_prob, _reference_log_probs(lm.base, prompts[at]))
-                for log_prob, at in zip(ours, chunk, strict=True)
+                for log_prob, at in zip(log_probs, chunk, strict=True)
             ),
         )
     return worst
@@ -300,8 +300,8 @@ def _reference_log_probs(base: Any, tokens: TokenIds) -> Tensor:
     return logits[0, -1].float().log_softmax(0)
 
 
-def _difference(ours: Tensor, theirs: Tensor) -> float:
-    difference = float((ours.cpu() - theirs.cpu()).abs().max())
+def _difference(scored: Tensor, reference: Tensor) -> float:
+    difference = float((scored.cpu() - reference.cpu()).abs().max())
     return difference if np.isfinite(difference) else np.inf  # the greater of a number and NaN can be the number
 
 

@@ -63,16 +63,16 @@ def _require_free(final: Path, overwrite: bool) -> None:
         if final.exists():
             raise ExportError(f"Expected a folder to write to; {final} is a file. Fix: choose another name.")
         return
-    there = _files(final)
-    if not there:
+    existing = _files(final)
+    if not existing:
         return
     if not overwrite:
         raise ExportError(
-            f"Expected a new or empty folder; {final} holds {there[0]}. "
+            f"Expected a new or empty folder; {final} holds {existing[0]}. "
             "Fix: choose another folder, or pass overwrite=True (poad export --overwrite)."
         )
     written = {MANIFEST, *read_manifest(final)["files"]}
-    foreign = [name for name in there if name not in written]
+    foreign = [name for name in existing if name not in written]
     if foreign:
         raise ExportError(
             f"Expected an earlier export to overwrite; {final} also holds {foreign[0]}, which would be lost. "

@@ -22,23 +22,23 @@ def passes_of(groups: Sequence[Group], limit: int) -> Iterator[list[Group]]:
         start += count
 
 
-def parts_of(sizes: Sequence[int], n_parts: int, least: int) -> list[list[int]]:
+def parts_of(sizes: Sequence[int], n_parts: int, min_size: int) -> list[list[int]]:
     """Cut work into parts of about the same size, in its order; the cut does not depend on the ranks that do them.
 
-    Where parts would be smaller than `least`, only every second is filled, or every fourth, and so on: a small pass
+    Where parts would be smaller than `min_size`, only every second is filled, or every fourth, and so on: a small pass
     costs almost as much as a large one.
 
     Args:
         sizes: Size of each piece of work.
         n_parts: Number of parts, a power of two.
-        least: Minimum size that is worth a part of its own.
+        min_size: Minimum size that is worth a part of its own.
 
     Returns:
         Indices of the pieces in each part.
     """
     ends = list(itertools.accumulate(sizes))
     n_filled = n_parts
-    while n_filled > 1 and (not ends or ends[-1] < n_filled * least):
+    while n_filled > 1 and (not ends or ends[-1] < n_filled * min_size):
         n_filled //= 2
     parts: list[list[int]] = [[] for _ in range(n_parts)]
     for index, end in enumerate(ends):
@@ -71,13 +71,13 @@ def decoder_pass(model: Any, packed: Packed) -> Tensor:
     return hidden
 
 
-def attention_bias(seen: Tensor, model: Any) -> Tensor:
+def attention_bias(visible: Tensor, model: Any) -> Tensor:
     """Return the additive attention mask, `[rows, 1, queries, keys]`: 0 where visible, the least number elsewhere.
 
     Args:
-        seen: Whether a query sees a key, bool `[rows, queries, keys]`.
+        visible: Whether a query sees a key, bool `[rows, queries, keys]`.
         model: Model that determines dtype and device of the mask.
     """
-    unseen = ~moved(seen, model.device)[:, None]
+    unseen = ~moved(visible, model.device)[:, None]
     mask = torch.zeros(unseen.shape, dtype=model.dtype, device=model.device)
     return mask.masked_fill_(unseen, torch.finfo(model.dtype).min)

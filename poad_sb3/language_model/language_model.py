@@ -195,8 +195,8 @@ class LanguageModel(nn.Module):
 
     def prompt_ids(self, question: Question | str, reserve: int = 1) -> TokenIds:
         """Return the token ids of a prompt; see `Prompter.prompt_ids`. A bare text is a question without history."""
-        asked = Question(question, None) if isinstance(question, str) else question
-        return self.prompter.prompt_ids(asked, reserve)
+        as_question = Question(question, None) if isinstance(question, str) else question
+        return self.prompter.prompt_ids(as_question, reserve)
 
     def action_ids(self, text: str) -> TokenIds:
         """Return the token ids of an action that continues a prompt; see `Prompter.action_ids`."""
@@ -342,9 +342,9 @@ class LanguageModel(nn.Module):
             gathered, whole = len(picks.tokens) * hidden.shape[-1], len(hidden) * config.vocab_size
             if can_gather(head) and (self.is_sharded or gathered <= max(whole, _MAX_GATHERED)):
                 return adjust_logits(self(gathered_logits, head, hidden, picks), config)
-        asked = partial(self.vocabulary_logits, reference=reference)
-        least = self._least_slices(len(hidden))
-        return vocabulary_statistics(asked, config.vocab_size, hidden, picks, least_slices=least)[0]
+        logits_of = partial(self.vocabulary_logits, reference=reference)
+        n_slices_min = self._least_slices(len(hidden))
+        return vocabulary_statistics(logits_of, config.vocab_size, hidden, picks, least_slices=n_slices_min)[0]
 
     def statistics(
         self,
@@ -373,8 +373,8 @@ class LanguageModel(nn.Module):
 
         vocabulary = self.base.config.get_text_config().vocab_size
         reference = None if base_features is None else base
-        asked, least = self.vocabulary_logits, self._least_slices(len(hidden))
-        return vocabulary_statistics(asked, vocabulary, hidden, picks, temperatures, reference, least)
+        logits_of, n_slices_min = self.vocabulary_logits, self._least_slices(len(hidden))
+        return vocabulary_statistics(logits_of, vocabulary, hidden, picks, temperatures, reference, n_slices_min)
 
     def _least_slices(self, n_rows: int) -> int:
         """Return the largest number of head passes among the ranks that share the weights; 0 for a single rank."""

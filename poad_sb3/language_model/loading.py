@@ -307,8 +307,8 @@ def error_line(error: BaseException) -> str:
     """Format an error in one line, with its cause where transformers only guesses."""
     line = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
     # A broken download is a folder without weights to it.
-    behind = error.__cause__ if type(error) is OSError else None
-    return line if behind is None else f"{line}, after {error_line(behind)}"
+    cause = error.__cause__ if type(error) is OSError else None
+    return line if cause is None else f"{line}, after {error_line(cause)}"
 
 
 def described(model: str) -> str:

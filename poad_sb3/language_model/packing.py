@@ -152,11 +152,11 @@ def pack(rows: Sequence[TokenRow], groups: Sequence[Group] | None = None) -> Pac
         positions = torch.arange(longest).expand(len(groups), -1)
         return Packed(torch.from_numpy(ids), positions, None, longest, *reads)
     depths = np.zeros((len(groups), longest), dtype=np.int64)
-    seen = np.broadcast_to(np.eye(longest, dtype=bool), (len(groups), longest, longest)).copy()
+    visible = np.broadcast_to(np.eye(longest, dtype=bool), (len(groups), longest, longest)).copy()
     for number, (group, parents) in enumerate(zip(groups, parents_of, strict=True)):
-        depths[number, : group.size] = _mark_ancestors(parents, seen[number])
+        depths[number, : group.size] = _mark_ancestors(parents, visible[number])
     deepest = int(depths.max()) + 1
-    return Packed(torch.from_numpy(ids), torch.from_numpy(depths), torch.from_numpy(seen), deepest, *reads)
+    return Packed(torch.from_numpy(ids), torch.from_numpy(depths), torch.from_numpy(visible), deepest, *reads)
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
@@ -187,16 +187,16 @@ def _merge(rows: Sequence[TokenRow], group: Group) -> tuple[Ints, Ints, list[Int
     return tokens, parents, places
 
 
-def _mark_ancestors(parents: Ints, seen: NDArray[np.bool_]) -> Ints:
-    """Mark in `seen` the positions that each position attends to, itself and its ancestors; return the depths."""
+def _mark_ancestors(parents: Ints, visible: NDArray[np.bool_]) -> Ints:
+    """Mark in `visible` the positions that each position attends to, itself and its ancestors; return the depths."""
     depths = np.empty(len(parents), dtype=np.int64)
     starts = np.flatnonzero(parents != np.arange(-1, len(parents) - 1))
     starts = np.unique(np.concatenate([[0], starts, [len(parents)]]))
     for start, end in itertools.pairwise(starts.tolist()):
         parent = parents[start]
         if parent >= 0:
-            seen[start:end] |= seen[parent]
-        seen[start:end, start:end] |= np.tri(end - start, dtype=bool)
+            visible[start:end] |= visible[parent]
+        visible[start:end, start:end] |= np.tri(end - start, dtype=bool)
         depths[start:end] = np.arange(end - start) + (depths[parent] + 1 if parent >= 0 else 0)
     return depths
 

@@ -103,11 +103,11 @@ def check_model(
     tolerance = _EXACT if is_full_precision(base) else _ROUNDED
     try:
         hidden = hidden_states([row])
-        ours = vocabulary_logits(hidden)[0]
-        theirs = base(input_ids=torch.tensor([tokens], device=base.device), use_cache=False).logits[0, -1].float()
+        logits = vocabulary_logits(hidden)[0]
+        reference = base(input_ids=torch.tensor([tokens], device=base.device), use_cache=False).logits[0, -1].float()
     except Exception as error:
         raise ModelError(_unsupported(name, f"{type(error).__name__}: {str(error)[:200]}")) from error
-    difference = float((ours.log_softmax(0) - theirs.log_softmax(0)).abs().max())
+    difference = float((logits.log_softmax(0) - reference.log_softmax(0)).abs().max())
     if not difference < tolerance * (1 if tolerance == _EXACT else 10):
         reason = f"log-probabilities differ by {difference:.2g} from the model's own forward pass"
         refuse(check, f"{_unsupported(name, reason)[:-1]}, or policy_kwargs=dict(check='warn').")
@@ -225,8 +225,8 @@ def _agrees(
         return False
 
 
-def _relative(ours: Tensor, theirs: Tensor) -> float:
-    difference = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0))
+def _relative(values: Tensor, reference: Tensor) -> float:
+    difference = float((values - reference).abs().max() / reference.abs().max().clamp(min=1.0))
     return difference if math.isfinite(difference) else math.inf  # the greater of a number and NaN can be the number
 
 

@@ -127,11 +127,11 @@ class ChatLayout(Layout):
         self._has_system = bool(system) and self._knows_system()
         self._skeleton = lru_cache(maxsize=64)(self._render_skeleton)
         self._trims = f"\t{_MARK.format(0)}\t" not in self._render([_message("user", 0, "\t")], generate=True)
-        asked = self._render([_message("user", 0)], generate=True)
+        unanswered = self._render([_message("user", 0)], generate=True)
         answered = self._render([_message("user", 0), _message("assistant", 1)], generate=False)
-        before, _, behind = answered.partition(_MARK.format(1))
-        opening = before[len(asked) :] if before.startswith(asked) else ""
-        closing = self._closing(*(text.partition(_MARK.format(0))[2] for text in (asked + opening, before)))
+        before, _, ending = answered.partition(_MARK.format(1))
+        opening = before[len(unanswered) :] if before.startswith(unanswered) else ""
+        closing = self._closing(*(text.partition(_MARK.format(0))[2] for text in (unanswered + opening, before)))
         # Special tokens before an answer belong to the prompt: the agent is not to write them.
         is_plain = not closing and not any(name in opening for name in (*self._added_names(), *_TAG.findall(opening)))
         self.separator, suffix = (opening, "") if is_plain else ("", opening + closing)
@@ -139,8 +139,8 @@ class ChatLayout(Layout):
             generation = f"{{{{ {json.dumps(suffix, ensure_ascii=False)} if add_generation_prompt }}}}"
             # Jinja drops a newline at the end of a template.
             self.changed_template = self._chat_template = re.sub(r"\r?\n\Z", "", self._chat_template or "") + generation
-        self.end_token = self._end_of_turn(behind)
-        self.anchor = self._plain_tail(asked + suffix)
+        self.end_token = self._end_of_turn(ending)
+        self.anchor = self._plain_tail(unanswered + suffix)
         self._check_contents()
 
     def segments(
@@ -215,29 +215,29 @@ class ChatLayout(Layout):
             ) from error
         return text
 
-    def _closing(self, asked: str, answered: str) -> str:
+    def _closing(self, unanswered: str, answered: str) -> str:
         """Return the text that closes a thought which the template opens for the agent: it is to act.
 
         Args:
-            asked: Text between a message of the user and the answer of the agent.
+            unanswered: Text between a message of the user and the answer of the agent.
             answered: Text between such a message and an answer that was given.
 
         Raises:
             ModelError: If the end of the thought is unknown, or more than an empty thought is put before the answer.
         """
-        tag = _open_thought(asked)
+        tag = _open_thought(unanswered)
         if tag:
             names: set[str] = {*_TAG.findall(self._chat_template or ""), *self._added_names()}
             ends = {name for name in names if _THOUGHT.search(name) and _CLOSES.search(name)}
             usual = re.sub(r"(?=\w)", "/", tag, count=1)
             if usual in ends or (not ends and tag[1].isalpha() and not _BEGINS.search(tag)):
                 ends = {usual}
-            if len(ends) != 1 or not asked.rstrip().endswith(tag):  # a thought that has begun
+            if len(ends) != 1 or not unanswered.rstrip().endswith(tag):  # a thought that has begun
                 raise self._thought_error(tag)
-            n_newlines = len(asked) - len(asked.rstrip("\n"))
+            n_newlines = len(unanswered) - len(unanswered.rstrip("\n"))
             return "\n" * max(0, 2 - n_newlines) + ends.pop() + "\n\n"
         header = answered.split()[-1:]
-        rest = asked.rpartition(header[0])[2].strip() if header and header[0] in asked else ""
+        rest = unanswered.rpartition(header[0])[2].strip() if header and header[0] in unanswered else ""
         tags = _TAG.findall(rest)
         is_thought = any(map(_THOUGHT.search, tags)) and bool(_TAG.sub("", rest).strip())
         is_open = bool(rest) and not any(map(_CLOSES.search, tags[-1:])) and not _NO_THOUGHT.search(rest)
@@ -258,10 +258,10 @@ class ChatLayout(Layout):
         except ModelError:
             return False
 
-    def _end_of_turn(self, behind: str) -> int:
+    def _end_of_turn(self, ending: str) -> int:
         """Return the special token that follows an answer; the tokenizer's end token if none does."""
         special = set(self._tokenizer.all_special_ids) | set(self._tokenizer.added_tokens_decoder)
-        ids = self._tokenizer.encode(behind, add_special_tokens=False)
+        ids = self._tokenizer.encode(ending, add_special_tokens=False)
         return next((int(token) for token in ids if token in special), int(self._tokenizer.eos_token_id))
 
     def _added_names(self) -> list[str]:

@@ -89,9 +89,9 @@ class _WithHistory(PromptTemplate):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value, least in (("history", self.history, 0), ("max_history_tokens", self.max_history_tokens, 1)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-                raise ModelError(f"Expected {name} of a prompt to be an integer of at least {least}; got {value!r}.")
+        for name, value, minimum in (("history", self.history, 0), ("max_history_tokens", self.max_history_tokens, 1)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < minimum):
+                raise ModelError(f"Expected {name} of a prompt to be an integer of at least {minimum}; got {value!r}.")
 
     @property
     def context_spec(self) -> ContextSpec:

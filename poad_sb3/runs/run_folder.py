@@ -250,8 +250,10 @@ def effective_arguments(model: LLMOnPolicyAlgorithm) -> dict[str, Any]:
     """
     excluded = ("seed", "verbose", "tensorboard_log", "device")
     names = [name for name in known_arguments(type(model)) if name not in excluded]
-    have = vars(model)
-    plain = {name: have.get(name, have.get(f"_{name}")) for name in names}  # SB3 keeps one behind an underscore
+    attributes = vars(model)
+    plain = {
+        name: attributes.get(name, attributes.get(f"_{name}")) for name in names
+    }  # SB3 keeps one behind an underscore
     values: dict[str, Any] = json.loads(json.dumps(plain, default=str))
     return values
 
@@ -275,20 +277,20 @@ def dataset_digest(envs: VecEnv) -> str | None:
     return getattr(envs.get_attr("dataset", indices=[0])[0], "digest", None)
 
 
-def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def differences(recorded: Mapping[str, Any], given: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield a sentence for each key whose values differ between a command and the run.
 
     Args:
         recorded: Values of the run, by key; mappings are compared key by key.
-        asked: Values of the command, by key.
+        given: Values of the command, by key.
         prefix: Text before the keys.
     """
-    for key, value in asked.items():
-        have = recorded.get(key)
-        if isinstance(value, Mapping) and isinstance(have, Mapping):
-            yield from differences(have, value, f"{prefix}{key}.")
-        elif value != have:
-            yield f"{prefix}{key} is {have!r} in the run, and {value!r} is asked for"
+    for key, value in given.items():
+        before = recorded.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            yield from differences(before, value, f"{prefix}{key}.")
+        elif value != before:
+            yield f"{prefix}{key} is {before!r} in the run, and {value!r} is asked for"
 
 
 def run_logger(folder: RunFolder, up_to: int) -> Logger:

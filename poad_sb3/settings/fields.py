@@ -173,9 +173,9 @@ class Rate(Setting):
             return
         start = linear_start(value) if isinstance(value, str) else float(value) if is_number(value) else math.nan
         if not 0 <= start < math.inf or (start == 0 and not self.zero):
-            least, example = ("a number of at least 0", "lin_3e-3") if self.zero else ("a positive number", "lin_0.2")
+            bound, example = ("a number of at least 0", "lin_3e-3") if self.zero else ("a positive number", "lin_0.2")
             raise ValueError(
-                f"Expected {name} to be {least}, one that falls to 0 during training ({example!r}), or a "
+                f"Expected {name} to be {bound}, one that falls to 0 during training ({example!r}), or a "
                 f"function of the progress remaining; got {value!r}."
             )
 

@@ -170,7 +170,7 @@ def _parse_context(packed: str) -> Context | None:
         context = json.loads(packed)
         if context is None:
             return None
-        history = tuple(PastStep(str(seen), str(done)) for seen, done in context["history"])
+        history = tuple(PastStep(str(text), str(done)) for text, done in context["history"])
         return Context(history, tuple((str(name), str(text)) for name, text in context["fields"].items()))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ObservationError(

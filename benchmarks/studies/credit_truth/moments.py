@@ -181,8 +181,8 @@ def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decis
 def _without_forced(scores: Floats, decisions: Decisions, coefficients: Affine) -> tuple[Floats, Affine]:
     """Leave out tokens whose score is 0."""
     chosen = np.abs(scores).sum(axis=2) > 0
-    most = max(int(chosen.sum(axis=1).max()), 1)
-    places = np.argsort(~chosen, axis=1, kind="stable")[:, :most]
+    width = max(int(chosen.sum(axis=1).max()), 1)
+    places = np.argsort(~chosen, axis=1, kind="stable")[:, :width]
     alpha, beta = (
         np.take_along_axis(coefficient, places[decisions.pairs], axis=1)
         for coefficient in (coefficients.alpha, coefficients.beta)

@@ -153,12 +153,12 @@ class TableFindings(NamedTuple):
 
         A run without any code that runs there has lost, against any other.
         """
-        ours, theirs = self.bests(method, where), self.bests(control, where)
+        bests_of_method, bests_of_control = self.bests(method, where), self.bests(control, where)
         common = self.runs[method].keys() & self.runs[control].keys()
         bests = [run["best"] for name in (method, control) for run in self.runs[name].values() if run["best"]]
         if where == "fresh" and not any(best.get("fresh") for best in bests):
             return None  # scores of different tables are no best code
-        won = sum(ours.get(seed, -np.inf) > theirs.get(seed, -np.inf) for seed in common)
+        won = sum(bests_of_method.get(seed, -np.inf) > bests_of_control.get(seed, -np.inf) for seed in common)
         return (won, len(common)) if common else None
 
     def to_json(self) -> dict[str, Any]:

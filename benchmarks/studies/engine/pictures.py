@@ -56,9 +56,9 @@ def _curves_panel(axes: Axes, findings: Findings, names: Sequence[str]) -> None:
         lines["untrained" if findings.comparison.task.cloning is None else "base"] = begins.pop()
     draw_curves(axes, curves, references=lines, names=names)
     seeds = [len(curve.by_seed) for curve in curves.values()]
-    most = f"{max(seeds)} seed{'' if max(seeds) == 1 else 's'}"
+    seeds_text = f"{max(seeds)} seed{'' if max(seeds) == 1 else 's'}"
     axes.set(
-        title=f"{task.name}, {most if min(seeds) == max(seeds) else f'{min(seeds)} to {most}'}",
+        title=f"{task.name}, {seeds_text if min(seeds) == max(seeds) else f'{min(seeds)} to {seeds_text}'}",
         xlabel="environment steps (actions)",
         ylabel="return" if discount == 1 else f"return, discounted {discount:g} per move",
     )
@@ -85,8 +85,8 @@ def dots_figure(findings: Sequence[Findings], measure: str, xlabel: str) -> Figu
     shown = [finding for finding in findings if finding.methods]
     columns = min(len(shown), 4)
     rows = -(-len(shown) // columns)
-    most = max(len(finding.comparison.arms) for finding in shown)
-    figure = Figure(figsize=(1 + 3.6 * columns, (1.1 + 0.34 * most) * rows), layout="constrained")
+    n_arms = max(len(finding.comparison.arms) for finding in shown)
+    figure = Figure(figsize=(1 + 3.6 * columns, (1.1 + 0.34 * n_arms) * rows), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes in grid.flat[len(shown) :]:
         axes.set_visible(False)

@@ -274,12 +274,12 @@ def _without_monotony(tokens: list[_Token]) -> list[_Token]:
     words = [i for i, token in enumerate(tokens) if token.text and token.kind is not _Kind.MARK]
     kinds = [tokens[i].text.lower() for i in words]
     monotonous = [False] * len(tokens)
-    for length, most in _MONOTONOUS:
+    for length, limit in _MONOTONOUS:
         window = Counter(kinds[: length - 1])
         for last in range(length - 1, len(kinds)):
             first = last - length + 1
             window[kinds[last]] += 1
-            if len(window) <= most:
+            if len(window) <= limit:
                 monotonous[words[first] : words[last] + 1] = [True] * (words[last] + 1 - words[first])
             window[kinds[first]] -= 1
             if not window[kinds[first]]:
@@ -302,15 +302,15 @@ def _limit_own_words(tokens: list[_Token]) -> list[_Token]:
     return result
 
 
-def _without_repeats(tokens: list[_Token], most: int) -> list[_Token]:
+def _without_repeats(tokens: list[_Token], limit: int) -> list[_Token]:
     """Mask words that occur too often, at any place, and numbers after the first few."""
     counts = Counter(token.text.lower() for token in tokens if token.kind is not _Kind.MARK)
-    often = {word for word, count in counts.items() if word and count > most * (3 if word in _COMMON_WORDS else 1)}
+    often = {word for word, count in counts.items() if word and count > limit * (3 if word in _COMMON_WORDS else 1)}
     numbers = accumulate(token.kind is _Kind.VALUE and not token.text.isalpha() for token in tokens)
     result = []
     for token, number in zip(tokens, numbers, strict=True):
         is_number = token.kind is _Kind.VALUE and not token.text.isalpha()
-        hidden = token.text.lower() in often or (is_number and number > _MAX_NUMBERS * most)
+        hidden = token.text.lower() in often or (is_number and number > _MAX_NUMBERS * limit)
         result.append(token._replace(text=TEXT_MARK, kind=_Kind.MARK) if hidden else token)
     return result
 

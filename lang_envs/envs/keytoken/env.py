@@ -130,12 +130,12 @@ class KeyTokenEnv(IndependentDecisions):
 
 
 def _check_sizes(n_tokens: int, key_position: int, n_actions: int, *, variable: bool) -> None:
-    for name, value, least in (
+    for name, value, minimum in (
         ("n_tokens", n_tokens, 1),
         ("key_position", key_position, 0),
         ("n_actions", n_actions, 2),
     ):
-        check_integer(name, value, least)
+        check_integer(name, value, minimum)
     if n_actions > len(KEYS):
         raise ValueError(f"Expected at most {len(KEYS)} actions, one for each key word; got n_actions={n_actions}.")
     if key_position >= n_tokens:

@@ -213,10 +213,10 @@ class LengthTrapEnv(IndependentDecisions):
         check_integer("short_length", short_length, 1)
         check_integer("long_length", long_length, short_length + 1)
         self._fixed_sign, self.short_length, self.long_length = sign, short_length, long_length
-        least = TRAP_GAMMA ** (long_length - short_length)
-        if not is_number(short_reward) or not least < short_reward < 1:
+        bound = TRAP_GAMMA ** (long_length - short_length)
+        if not is_number(short_reward) or not bound < short_reward < 1:
             raise ValueError(
-                f"Expected short_reward strictly between {TRAP_GAMMA} ** {long_length - short_length} = {least:.4f} "
+                f"Expected short_reward strictly between {TRAP_GAMMA} ** {long_length - short_length} = {bound:.4f} "
                 f"and 1; got {short_reward!r}. Fix: lengths further apart, or a share in this range."
             )
         self.short_reward = float(short_reward)

@@ -20,8 +20,8 @@ def _phrase(task: KitchenTask, state: KitchenState, macro: Macro, view_radius: i
         return f"put the {food} in the bowl" if held == BOWL else f"pick up the {food}"
     if macro.verb is Verb.GET_BOWL:
         # "empty" is left out always in some tasks, else for a filled bowl that the cook can see
-        seen = state.bowl == HAND or (state.bowl in task.boards and in_view(state.agent, state.bowl, view_radius))
-        plain = not task.names_empty_bowl or (bool(state.contents()) and seen)
+        is_visible = state.bowl == HAND or (state.bowl in task.boards and in_view(state.agent, state.bowl, view_radius))
+        plain = not task.names_empty_bowl or (bool(state.contents()) and is_visible)
         return "take the bowl" if plain else "take the empty bowl"
     if macro.verb is Verb.GO_TO_BOARD:
         board = board_name(task, macro.target)

@@ -62,13 +62,13 @@ def rgb_array(env: OvercookedEnv) -> NDArray[np.uint8]:
     frame = _pixels(task, veiled=True).copy()
     ends = [(max(at - env.view_radius, 0), min(at + env.view_radius + 1, task.size)) for at in state.agent]
     rows, columns = (slice(first * _CELL, end * _CELL) for first, end in ends)
-    seen = frame[rows, columns]
-    seen[:] = _pixels(task, veiled=False)[rows, columns]
+    sight = frame[rows, columns]
+    sight[:] = _pixels(task, veiled=False)[rows, columns]
     for cell in _cells(task):
         if cell in (state.agent, task.serving) or state.item_at(cell) is not None:
             row, column = cell.row * _CELL, cell.column * _CELL
             frame[row : row + _CELL, column : column + _CELL] = _tile(env, cell)
-    seen[:2] = seen[-2:] = seen[:, :2] = seen[:, -2:] = ImageColor.getrgb(COLORS["sight"])
+    sight[:2] = sight[-2:] = sight[:, :2] = sight[:, -2:] = ImageColor.getrgb(COLORS["sight"])
     frame[-_STRIP:] = _strip(env)
     return frame
 

@@ -18,10 +18,10 @@ Facts = frozenset[Fact]
 def admissible_commands(task: HomeTask, facts: Facts) -> tuple[Command, ...]:
     """Return the listed commands, in the published order; those about distractors follow."""
     rooms = [command for command in task.commands if command.verb is Verb.WALK_ROOM]
-    elsewhere = [command for command in rooms if ("in", command.target) not in facts]
+    walks = [command for command in rooms if ("in", command.target) not in facts]
     commands = _LISTS[task.name](facts)
     return (
-        *elsewhere,
+        *walks,
         *commands,
         *(command for name in task.distractors for command in _about_distractor(name, facts)),
     )
@@ -78,11 +78,11 @@ def _entertainment(facts: Facts) -> list[Command]:
 
 def _fetching(facts: Facts) -> list[Command]:
     """Return commands in the kitchen: walk to things that are not near, grab things that are."""
-    seen = [name for name in ("chips", "milk") if ("see", name) in facts]
-    free = [name for name in seen if ("hold", name) not in facts]
+    visible = [name for name in ("chips", "milk") if ("see", name) in facts]
+    free = [name for name in visible if ("hold", name) not in facts]
     near = [name for name in free if ("near", name) in facts]
     # Published so: where only one thing is left and not near, the list offers to walk to the other one.
-    swapped = {"chips": _TO_MILK, "milk": _TO_CHIPS} if len(seen) == 1 else {"chips": _TO_CHIPS, "milk": _TO_MILK}
+    swapped = {"chips": _TO_MILK, "milk": _TO_CHIPS} if len(visible) == 1 else {"chips": _TO_CHIPS, "milk": _TO_MILK}
     walks = [swapped[name] for name in free if name not in near]
     return [*walks, *(Command(Verb.GRAB, name) for name in near)]
 

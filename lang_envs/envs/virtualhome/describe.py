@@ -53,8 +53,8 @@ class _Teller:
     def distractors(self) -> list[str]:
         """Describe the percepts of things that the task does not need."""
         names = self.task.distractors
-        held, seen, near = (self.perceived(kind, names) for kind in ("hold", "see", "near"))
-        lying, near = [name for name in seen if name not in held], [name for name in near if name not in held]
+        held, visible, near = (self.perceived(kind, names) for kind in ("hold", "see", "near"))
+        lying, near = [name for name in visible if name not in held], [name for name in near if name not in held]
         groups = (("also", lying), ("near", near), ("hold", held))
         return [self.say(key, things) for key, things in groups if things]
 
@@ -94,17 +94,17 @@ def _food_preparation(teller: _Teller) -> list[str]:
     pancake, microwave = ("pancake",), ("microwave",)
     if ("in", "kitchen") not in facts:
         return [say("idle"), *teller.hands(pancake)]
-    seen, held = ("see", "pancake") in facts, ("hold", "pancake") in facts
+    is_visible, held = ("see", "pancake") in facts, ("hold", "pancake") in facts
     near_pancake, near_microwave = ("near", "pancake") in facts, ("near", "microwave") in facts
     box = teller.task.scene.fixture["microwave"]
-    sentences = [say("notice", [*pancake, *microwave]) if seen else say("shut in", pancake, holder=box)]
+    sentences = [say("notice", [*pancake, *microwave]) if is_visible else say("shut in", pancake, holder=box)]
     if held:
         sentences += [say("hold", pancake), say("near" if near_microwave else "far", microwave)]
     elif not (near_pancake and near_microwave):  # near both, the published text mentions neither
         near = pancake if near_pancake else microwave
         reach = say("near", near) if near_pancake or near_microwave else say("far", [*pancake, *microwave])
         sentences += [*teller.hands(pancake), reach]
-    is_open = seen and ("open", "microwave") in facts
+    is_open = is_visible and ("open", "microwave") in facts
     return [*sentences, say("open" if is_open else "closed", microwave)]
 
 
@@ -121,15 +121,15 @@ def _entertainment(teller: _Teller) -> list[str]:
 
 
 def _in_kitchen(teller: _Teller) -> list[str]:
-    say, seen, held = teller.say, teller.perceived("see", _ITEMS), teller.perceived("hold", _ITEMS)
-    if not seen:
+    say, visible, held = teller.say, teller.perceived("see", _ITEMS), teller.perceived("hold", _ITEMS)
+    if not visible:
         return [say("idle")]
-    free = [name for name in seen if name not in held]
+    free = [name for name in visible if name not in held]
     near = [name for name in teller.perceived("near", _ITEMS) if name in free]
-    sentences = [say("notice", seen)]
+    sentences = [say("notice", visible)]
     if free:
         sentences.append(say("reach", near) if near else say("far", free))
-    if held or len(seen) == len(_ITEMS):  # of a single thing in view, the published text leaves empty hands out
+    if held or len(visible) == len(_ITEMS):  # of a single thing in view, the published text leaves empty hands out
         sentences += teller.hands(_ITEMS)
     return sentences
 

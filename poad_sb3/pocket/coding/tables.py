@@ -55,9 +55,9 @@ def invented_table(rng: np.random.Generator) -> Dataset:
     shape = (int(rng.integers(max(_MIN_ROWS, 12 * classes), _MAX_ROWS)), int(rng.integers(4, 41)))
     thing, other = pick(_THINGS, rng), pick(_THINGS, rng)
     title = pick(_FORMS, rng).format(thing, pick(_QUALITIES, rng), other)
-    asked = f"whether it is {pick(_YES_NO, rng)}" if classes == 2 else _of_many(classes, rng)
+    target = f"whether it is {pick(_YES_NO, rng)}" if classes == 2 else _of_many(classes, rng)
     article = "an" if thing[0] in "aeiou" else "a"
-    about = f"Every row is {article} {thing} that was {pick(_SEEN, rng)}. To be predicted is {asked}."
+    about = f"Every row is {article} {thing} that was {pick(_SEEN, rng)}. To be predicted is {target}."
     return _filled("invented", title, about, shape, classes, rng)
 
 
