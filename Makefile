@@ -16,7 +16,7 @@ $(BIN)/python:
 
 # One stamp per set of extras: `make demo` does not wait for linters, `make test` does not wait for mkdocs.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[llm,bench,gguf]"
+	$(PIP) -e ".[llm,bench,datasci,gguf]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python

@@ -101,6 +101,11 @@ def check(env_id: EnvId, settings: Settings = None) -> None:
     name = resolve(env_id)
     kwargs = arguments(settings or ())
     require_parts(name, kwargs)
+    try:
+        gym.make(name, disable_env_checker=True, **kwargs).close()
+    except Exception as error:  # of the environment's own code
+        message = " ".join(str(error).split())
+        fail(f"Expected an environment that can be made; {env_id} raises {type(error).__name__}: {message}")
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     # auto_refresh would run a thread, and some checks fork
     with (

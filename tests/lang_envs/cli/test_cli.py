@@ -132,6 +132,18 @@ def test_check_fails(run: Run) -> None:
     assert "Expected the oracle to succeed with seed 0" in output
 
 
+def test_check_names_missing_methods(run: Run) -> None:
+    Path("half_env.py").write_text(
+        "import gymnasium as gym\nfrom lang_envs import LangEnv\n"
+        "class HalfEnv(LangEnv):\n    def _describe(self):\n        return ''\n"
+        "gym.register('Half-v0', HalfEnv)\n"
+    )
+    output = flat(run("check", "half_env:Half-v0", code=1))
+    assert "Expected an environment that can be made; half_env:Half-v0 raises TypeError: " in output
+    assert "_pass_time" in output
+    gym.registry.pop("Half-v0", None)
+
+
 # ---------------------------------------------------------------------- watch
 
 
