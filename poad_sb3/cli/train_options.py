@@ -139,27 +139,23 @@ class TrainOptions:
         for name in self.arguments:
             if name not in config.arguments and name != "device":
                 fail(f"There is no argument {name!r}. {nearest(name, config.arguments)}")
-        requested: dict[str, Any] = {
-            "ENV": self.env_id,
-            "--algo": self.algorithm,
-            "--preset": self.preset,
-            "--seed": self.seed,
+        options = {
+            "ENV": (config.env_id, self.env_id),
+            "--algo": (config.algorithm, self.algorithm),
+            "--preset": (config.preset, self.preset),
+            "--seed": (config.seed, self.seed),
+            "--n-envs": (config.n_envs, self.n_envs),
+            "--warm-start": (config.warm_start, self._warm_start),
         }
-        requested |= {"--n-envs": self.n_envs, "--warm-start": self._warm_start}
-        recorded: dict[str, Any] = {
-            "ENV": config.env_id,
-            "--algo": config.algorithm,
-            "--preset": config.preset,
-            "--seed": config.seed,
-        }
-        recorded |= {"--n-envs": config.n_envs, "--warm-start": config.warm_start}
+        recorded = {name: value for name, (value, _) in options.items()}
+        requested = {name: value for name, (_, value) in options.items() if value is not None}
         try:
             given = typed_arguments(algorithm(config.algorithm), self.arguments)
         except ValueError as error:
             fail(str(error))
         arguments = {name: value for name, value in given.items() if name != "device"}
         changes = [
-            *differences(recorded, {name: value for name, value in requested.items() if value is not None}),
+            *differences(recorded, requested),
             *differences(config.arguments, arguments, "--set "),
             *differences(config.env_kwargs, self.env_kwargs, "--env-set "),
         ]
