@@ -83,7 +83,7 @@ class Evaluations(FirstRatioWatch):
 
     def _on_training_start(self) -> None:
         self._clocks = time.perf_counter(), time.process_time()
-        if progress := getattr(self.model, "evaluations", None):  # of a checkpoint
+        if self.checkpoint is not None and (progress := getattr(self.model, "evaluations", None)):
             vars(self).update(progress)
             self.summaries = [Summary(*values) for values in self.summaries]  # lists, in JSON
 
@@ -95,6 +95,8 @@ class Evaluations(FirstRatioWatch):
                 self.model.save(self.checkpoint)  # written when the rollout is complete
 
     def _on_rollout_end(self) -> None:
+        if self.checkpoint is None:
+            return
         self._count_time()
         names = ("steps", "summaries", "train_seconds", "cpu_seconds", "_largest")
         self.model.evaluations = {name: getattr(self, name) for name in names}  # type: ignore[attr-defined]
