@@ -41,7 +41,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
+from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
@@ -51,6 +51,7 @@ from toy import (
     METHODS,
     ONE_STEP,
     LampEnv,
+    SaveAt,
     TableEnv,
     TimedLampEnv,
     adapter_gradient,
@@ -448,17 +449,12 @@ RESUMED: dict[str, dict[str, Any]] = {
 }
 
 
-class SaveAt(BaseCallback):
+class SaveInRollout(SaveAt):
     """Saves in the middle of a rollout."""
 
-    def __init__(self, step: int, path: Path) -> None:
-        super().__init__()
-        self.step, self.path = step, path
-
     def _on_step(self) -> bool:
-        if self.num_timesteps == self.step:
-            self.model.save(self.path)
-            assert not self.path.exists(), "it waits for the rollout boundary"
+        super()._on_step()
+        assert self.num_timesteps != self.step or not self.path.exists(), "it waits for the rollout boundary"
         return True
 
 
@@ -470,7 +466,7 @@ def test_a_save_in_mid_rollout_resumes_exactly(tmp_path: Path, name: str) -> Non
     settings = {"n_steps": 8, "batch_size": 3, "lamp": TimedLampEnv, "env": {"truncates": True}, **RESUMED[name]}
     straight = make_method(name, **settings)
     randomise(straight.policy)
-    straight.learn(24, callback=SaveAt(12, path))
+    straight.learn(24, callback=SaveInRollout(12, path))
     assert kind is type(straight)
     resumed = kind.load(path, TimedLampEnv(truncates=True))
     assert resumed.num_timesteps == 16
@@ -557,7 +553,7 @@ def test_what_is_replaced_at_load_is_checked_as_at_construction(tmp_path: Path, 
 def test_a_waiting_rollout_is_not_updated_on_at_another_level_of_credit(tmp_path: Path) -> None:
     """Its advantages are of tokens; taken for those of actions they would be somebody else's."""
     path = tmp_path / "mid.zip"
-    make_method("POAD", n_steps=8).learn(8, callback=SaveAt(4, path))
+    make_method("POAD", n_steps=8).learn(8, callback=SaveInRollout(4, path))
     with pytest.raises(ValueError, match="Expected "):
         POAD.load(path, LampEnv(), credit_level="action").learn(8, reset_num_timesteps=False)
 
