@@ -1,7 +1,8 @@
-"""The settings of a training, each declared once: default, range and one line of help.
+"""The settings of a training: default, range and one line of help of each.
 
-Constructors, checks, `--set`, presets, the memory estimate and the tables of the documentation are derived from the
-fields of these dataclasses. Importing the package imports no package of the `llm` extra.
+Checks, `--set`, presets, the memory estimate and the tables of the documentation read the fields of these dataclasses;
+a test compares them with the constructor of `LLMOnPolicyAlgorithm`. Importing the package imports no package of the
+`llm` extra.
 """
 
 from poad_sb3.settings.credit import CreditSettings
