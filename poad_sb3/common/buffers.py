@@ -152,7 +152,12 @@ class TokenRolloutBuffer(RolloutBuffer):
         old_values = np.zeros(len(position))
         old_values[has_value] = token_values.values.cpu().numpy()[feature_of[has_value]]
 
+        is_decision = np.zeros(len(position), dtype=bool)
+        for path, start in zip(paths, self._offsets, strict=False):
+            is_decision[[start + decision.position for decision in path.decisions]] = True
         values = np.zeros((*self.counted.shape, int(n_values.max(initial=0))))
+        decisions = np.zeros((*self.counted.shape, int(n_tokens.max())), dtype=bool)
+        decisions[step, env, position] = is_decision
         values[step[has_value], env[has_value], position[has_value]] = old_values[has_value]
         lengths = np.ones(self.counted.shape, dtype=np.int64)
         lengths[self.counted] = n_tokens
@@ -167,6 +172,7 @@ class TokenRolloutBuffer(RolloutBuffer):
             durations=self.durations,
             groups=groups,
             states=states,
+            decisions=decisions,
         )
         by_unit = self.estimator.advantages(rollout)
         advantages = by_unit[step, env, np.minimum(position, by_unit.shape[-1] - 1)]
@@ -177,9 +183,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         if drop_truncated:  # without decisions an action is neither scored nor a unit of the loss
             is_kept = ~np.isin(numbers[self.counted], [*truncated])
             paths = [path if kept else path._replace(decisions=()) for path, kept in zip(paths, is_kept, strict=True)]
-        is_decision = np.zeros(len(position), dtype=bool)
-        for path, start in zip(paths, self._offsets, strict=False):
-            is_decision[[start + decision.position for decision in path.decisions]] = True
+            is_decision &= np.repeat(is_kept, n_tokens)
         self._flat = TokenRolloutSamples(
             paths=paths,
             is_decision=self._tensor(is_decision),

@@ -7,12 +7,12 @@ entries beyond an action's length are padding, take no part in anything and may 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["bilevel_gae", "gae", "next_action_values", "next_state_values", "token_gae"]
+__all__ = ["bilevel_gae", "next_action_values", "next_state_values", "token_gae"]
 
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
@@ -57,33 +57,6 @@ def next_action_values(
     return next_state_values(utterance, last_values, episode_ends, final_values)
 
 
-def gae(rewards: Floats, values: Floats, next_values: Floats, discounts: Floats, lambdas: Floats) -> Floats:
-    """Compute generalized advantage estimates backwards over a sequence, with a discount and a lambda of each entry.
-
-    A[k] = delta[k] + discount[k] lambda[k] A[k+1],   delta[k] = r[k] + discount[k] V'[k] - V[k]
-
-    Episode ends are encoded in the arguments: a terminal entry has V' = 0, and `lambda = 0` ends the recursion, so
-    sequences may be laid end to end. The next value V' is an argument because it need not be V[k+1]: not after a
-    truncation, and not in ARCHER.
-
-    Args:
-        rewards: Rewards r, `[n]`.
-        values: Values V, `[n]`.
-        next_values: Next values V', `[n]`.
-        discounts: Discount of each entry, `[n]`.
-        lambdas: Lambda of each entry, `[n]`.
-
-    Returns:
-        Advantages, `[n]`, float64.
-    """
-    deltas = (rewards + discounts * next_values - values).tolist()
-    decays = (discounts * lambdas).tolist()
-    running, advantages = 0.0, np.empty(len(deltas))
-    for k in range(len(deltas) - 1, -1, -1):
-        advantages[k] = running = deltas[k] + decays[k] * running
-    return advantages
-
-
 def token_gae(
     rewards: Floats,
     values: Floats,
@@ -95,6 +68,7 @@ def token_gae(
     gae_lambda: float,
     gamma_token: float,
     gae_lambda_token: float,
+    decisions: Bools | None = None,
 ) -> Floats:
     """Compute the advantage of every action token under Bellman backup with Action Decomposition (BAD) and variants.
 
@@ -107,6 +81,10 @@ def token_gae(
     token-level credit (NTPO), and with `next_action_values` as well, ARCHER. With actions of one token, or with
     `gamma_token = gae_lambda_token = 1`, A[t, 1] is action-level GAE.
 
+    A token without an alternative changes nothing: j+1 above is the next decision, the values before forced tokens
+    are not read, and the trace does not decay at them. (The first token always counts, since the action before
+    bootstraps from its value; if it is forced, the trace does not decay there.)
+
     Args:
         rewards: Reward of the whole action, `[steps, envs]`.
         values: Value before each token, `[steps, envs, tokens]`.
@@ -116,36 +94,39 @@ def token_gae(
         gamma: Discount between actions; an array `[steps, envs]` if actions take different times.
         gae_lambda: GAE lambda between actions.
         gamma_token: Discount inside an action.
-        gae_lambda_token: GAE lambda inside an action.
+        gae_lambda_token: GAE lambda at each decision inside an action but the last.
+        decisions: Whether a token had alternatives, `[steps, envs, tokens]`; None where all had.
 
     Returns:
-        Advantages `[steps, envs, tokens]`, 0 in the padding. `advantages + values` are the returns.
+        Advantages `[steps, envs, tokens]`, 0 in the padding. `advantages + values` are the returns; a forced token has
+        that of the next decision.
 
     Raises:
         ValueError: If an action has no token, or shapes do not fit.
     """
-    n_tokens = _checked_tokens(rewards, values, lengths)
-    position = np.arange(n_tokens)
-    real = position < lengths[..., None]
-    last = position == lengths[..., None] - 1
-
-    # Inputs of `gae`: at the last token of an action, and at the tokens before it.
-    following = np.concatenate([values[..., 1:], np.zeros_like(values[..., :1])], axis=-1)
+    _check_tokens(rewards, values, lengths)
+    advantages = np.zeros(values.shape)
     across = np.where(episode_ends, 0.0, gae_lambda)
     across[-1:] = 0.0  # the value after the rollout is unknown
-    filled = (
-        np.where(last, rewards[..., None], 0.0),
-        values,
-        np.where(last, next_values[..., None], following),
-        np.where(last, np.broadcast_to(gamma, rewards.shape)[..., None], gamma_token),
-        np.where(last, across[..., None], gae_lambda_token),
-    )
-    # One sequence: environment by environment, their steps in order, and of each step its tokens.
-    by_env = np.swapaxes(real, 0, 1)
-    flat = gae(*(np.swapaxes(entries, 0, 1)[by_env] for entries in filled))
-    advantages = np.zeros(by_env.shape)
-    advantages[by_env] = flat
-    return np.swapaxes(advantages, 0, 1)
+    of_actions = [
+        column.T.tolist() for column in (lengths, rewards, np.broadcast_to(gamma, rewards.shape), next_values, across)
+    ]
+    for env, columns in enumerate(zip(*of_actions, strict=True)):
+        of_next_action = 0.0
+        for step, (n, reward, discount, next_value, decay) in reversed([*enumerate(zip(*columns, strict=True))]):
+            tokens, next_advantage, is_last_decision = values[step, env, :n].tolist(), of_next_action, True
+            decided = [True] * n if decisions is None else decisions[step, env, :n].tolist()
+            for j in reversed(range(n)):
+                if not is_last_decision:
+                    decay = gae_lambda_token if decided[j] else 1.0
+                advantage = reward + discount * next_value - tokens[j] + discount * decay * next_advantage
+                advantages[step, env, j] = of_next_action = advantage
+                if decided[j]:
+                    reward, discount, next_value, next_advantage = 0.0, gamma_token, tokens[j], advantage
+                    is_last_decision = False
+                else:
+                    reward, discount = gamma_token * reward, gamma_token * discount
+    return advantages
 
 
 def bilevel_gae(
@@ -159,6 +140,7 @@ def bilevel_gae(
     gae_lambda: float,
     gamma_token: float,
     gae_lambda_token: float,
+    decisions: Bools | None = None,
     anchor: Literal["first", "last"] = "first",
 ) -> Floats:
     """Compute the advantage of every action token by GAE over actions, continued inside each action by GAE over tokens.
@@ -181,7 +163,8 @@ def bilevel_gae(
         gamma: Discount between actions; an array `[steps, envs]` if actions take different times.
         gae_lambda: GAE lambda between actions.
         gamma_token: Discount inside an action.
-        gae_lambda_token: GAE lambda inside an action.
+        gae_lambda_token: GAE lambda at each decision inside an action but the last.
+        decisions: Whether a token had alternatives, as in `token_gae`.
         anchor: Baseline b[t] of an action: the value before its first token, V[t, 1], or before its last, V[t, n_t]
             (VAGEN's form; its advantages hold the noise of the next action).
 
@@ -191,21 +174,22 @@ def bilevel_gae(
     Raises:
         ValueError: If the anchor is unknown, an action has no token, or shapes do not fit.
     """
-    _checked_tokens(rewards, values, lengths)
+    _check_tokens(rewards, values, lengths)
     if anchor not in ("first", "last"):
         raise ValueError(f"Expected anchor to be 'first' or 'last'; got {anchor!r}.")
     position = np.zeros_like(lengths) if anchor == "first" else lengths - 1
     anchors = np.take_along_axis(values, position[..., None], axis=-1)
-    inside = {"gamma_token": gamma_token, "gae_lambda_token": gae_lambda_token}
-    decisions = token_gae(
+    inside: Any = {"gamma_token": gamma_token, "gae_lambda_token": gae_lambda_token}
+    of_actions = token_gae(
         rewards, anchors, np.ones_like(lengths), next_values, episode_ends, gamma=gamma, gae_lambda=gae_lambda, **inside
     )
     # Each action is then a sequence of its own that ends in the return of the action.
-    returns, over = (decisions + anchors)[..., 0], np.ones_like(episode_ends, dtype=bool)
-    return token_gae(returns, values, lengths, np.zeros_like(returns), over, gamma=1.0, gae_lambda=0.0, **inside)
+    returns, over = (of_actions + anchors)[..., 0], np.ones_like(episode_ends, dtype=bool)
+    nothing = np.zeros_like(returns)
+    return token_gae(returns, values, lengths, nothing, over, gamma=1.0, gae_lambda=0.0, decisions=decisions, **inside)
 
 
-def _checked_tokens(rewards: Floats, values: Floats, lengths: NDArray[np.integer]) -> int:
+def _check_tokens(rewards: Floats, values: Floats, lengths: NDArray[np.integer]) -> None:
     if values.ndim != 3 or rewards.shape != values.shape[:2] or lengths.shape != rewards.shape:
         raise ValueError(
             "Expected values [steps, envs, tokens] with rewards and lengths [steps, envs]; got "
@@ -217,4 +201,3 @@ def _checked_tokens(rewards: Floats, values: Floats, lengths: NDArray[np.integer
             f"Expected every action to have 1 to {n_tokens} tokens; got {lengths.min()} to {lengths.max()}. "
             "Fix: append the end-of-action token, so that no action is empty."
         )
-    return n_tokens

@@ -54,6 +54,7 @@ class Rollout(NamedTuple):
         durations: Time that each action took, in units of `gamma`, `[steps, envs]`.
         groups: Number of each step's group of episodes with one reset seed, `[steps, envs]`.
         states: Number of the state that each action was chosen in, equal for equal ones, `[steps, envs]`.
+        decisions: Whether a token had alternatives, `[steps, envs, tokens]`; None where all had.
     """
 
     rewards: Floats
@@ -66,6 +67,7 @@ class Rollout(NamedTuple):
     durations: Floats
     groups: Integers
     states: Integers
+    decisions: Bools | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Estimator(ABC):
         gamma: Discount between actions.
         gae_lambda: GAE lambda between actions.
         gamma_token: Discount inside an action.
-        gae_lambda_token: GAE lambda inside an action.
+        gae_lambda_token: GAE lambda at the decisions inside an action.
         credit_level: `"token"`, or `"action"` for one value and one advantage of all tokens of an action.
         bootstrap: `"state"`, or `"action"` for the value before the last token of the next action.
         baseline: Baseline to subtract from returns; one of `baselines`.
@@ -156,6 +158,7 @@ class GAE(Estimator):
             gae_lambda=self.gae_lambda,
             gamma_token=self.gamma_token,
             gae_lambda_token=self.gae_lambda_token,
+            decisions=rollout.decisions if self.credit_level == "token" else None,
         )
 
     @property

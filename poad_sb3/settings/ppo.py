@@ -76,7 +76,7 @@ class PPOSettings(Settings):
     gae_lambda_token: float = setting(
         1.0,
         SHARE,
-        "GAE lambda inside an action; below 1, little reward reaches the first tokens of a long action",
+        "GAE lambda at the decisions inside an action; below 1, little reward reaches the first ones of a long action",
     )
     clip_range: Any = setting(0.2, Rate(zero=False), "clip of the ratio")
     clip_range_vf: Any = setting(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poad_sb3.credit import baselines
-from poad_sb3.credit.advantages import Bools, Floats, gae
+from poad_sb3.credit.advantages import Bools, Floats
 from poad_sb3.credit.padded import Turns
 from poad_sb3.credit.returns import episode_returns
 from poad_sb3.errors import UndefinedAdvantageError
@@ -243,5 +243,8 @@ def _row_ends(tokens: Bools) -> Bools:
 
 def _gae(rewards: Floats, values: Floats, ends: Bools, gamma: float, gae_lambda: float) -> Floats:
     """Compute GAE over sequences laid end to end, each of which terminates."""
-    following = np.where(ends, 0.0, np.append(values[1:], 0.0))
-    return gae(rewards, values, following, np.full(len(values), gamma), np.where(ends, 0.0, gae_lambda))
+    advantages, later = np.zeros(len(values)), 0.0
+    for k in reversed(range(len(values))):
+        following = 0.0 if ends[k] else values[k + 1] + gae_lambda * later
+        advantages[k] = later = rewards[k] + gamma * following - values[k]
+    return advantages

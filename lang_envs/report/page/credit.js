@@ -3,60 +3,46 @@
  * Actions are arrays of tokens of any length: `values[t][j]` is the value before token j of action t.
  */
 
-/** Generalised advantage estimation over one sequence, with a discount and a lambda of each entry. */
-export function gae(rewards, values, nextValues, discounts, lambdas) {
-  const advantages = new Array(values.length);
-  let running = 0;
-  for (let k = values.length - 1; k >= 0; k -= 1) {
-    running = rewards[k] + discounts[k] * nextValues[k] - values[k] + discounts[k] * lambdas[k] * running;
-    advantages[k] = running;
+/**
+ * Token GAE: BAD with gammaToken = 1, NTPO with gammaToken = gamma. A token without an alternative is passed over.
+ * @param {{rewards: number[], values: number[][], finalValue: number, gamma: number, lambda: number,
+ *   gammaToken: number, lambdaToken: number, decisions: boolean[][] | null}} episode
+ */
+export function tokenGae({ rewards, values, finalValue, gamma, lambda, gammaToken, lambdaToken, decisions }) {
+  const advantages = values.map((row) => new Array(row.length));
+  for (let t = values.length - 1; t >= 0; t -= 1) {
+    const isEnd = t === values.length - 1;
+    let [reward, discount, nextValue] = [rewards[t], gamma, isEnd ? finalValue : values[t + 1][0]];
+    let [decay, nextAdvantage, isLastDecision] = [isEnd ? 0 : lambda, isEnd ? 0 : advantages[t + 1][0], true];
+    for (let j = values[t].length - 1; j >= 0; j -= 1) {
+      const isDecision = !decisions || decisions[t][j];
+      if (!isLastDecision) decay = isDecision ? lambdaToken : 1;
+      const value = values[t][j];
+      advantages[t][j] = reward + discount * nextValue - value + discount * decay * nextAdvantage;
+      if (isDecision) {
+        [reward, discount, nextValue, nextAdvantage, isLastDecision] = [0, gammaToken, value, advantages[t][j], false];
+      } else {
+        [reward, discount] = [gammaToken * reward, gammaToken * discount];
+      }
+    }
   }
   return advantages;
 }
 
-/**
- * Token GAE: BAD with gammaToken = 1, NTPO with gammaToken = gamma.
- * @param {{rewards: number[], values: number[][], finalValue: number, gamma: number, lambda: number,
- *   gammaToken: number, lambdaToken: number}} episode
- */
-export function tokenGae({ rewards, values, finalValue, gamma, lambda, gammaToken, lambdaToken }) {
-  const flat = [[], [], [], [], []];
-  values.forEach((row, t) => {
-    const isEnd = t === values.length - 1;
-    row.forEach((value, j) => {
-      const isLast = j === row.length - 1;
-      const next = isLast ? (isEnd ? finalValue : values[t + 1][0]) : row[j + 1];
-      const entry = [
-        isLast ? rewards[t] : 0,
-        value,
-        next,
-        isLast ? gamma : gammaToken,
-        isLast ? (isEnd ? 0 : lambda) : lambdaToken,
-      ];
-      entry.forEach((one, i) => flat[i].push(one));
-    });
-  });
-  return unflattened(gae(...flat), values);
-}
-
 /** GAE over whole actions: one advantage for all tokens of an action. */
 export function actionGae(episode) {
-  const whole = tokenGae({ ...episode, values: episode.values.map((row) => [row[0]]) });
+  const whole = tokenGae({ ...episode, decisions: null, values: episode.values.map((row) => [row[0]]) });
   return episode.values.map((row, t) => row.map(() => whole[t][0]));
 }
 
 /** Bi-level GAE: over actions first, then inside each action towards the return of that action. */
 export function bilevelGae(episode) {
   const whole = actionGae(episode);
-  return episode.values.map(
-    (row, t) =>
-      tokenGae({ ...episode, rewards: [whole[t][0] + row[0]], values: [row], finalValue: 0, gamma: 1, lambda: 0 })[0],
-  );
-}
-
-function unflattened(flat, values) {
-  let start = 0;
-  return values.map((row) => flat.slice(start, (start += row.length)));
+  return episode.values.map((row, t) => {
+    const decisions = episode.decisions && [episode.decisions[t]];
+    const action = { rewards: [whole[t][0] + row[0]], values: [row], finalValue: 0, gamma: 1, lambda: 0, decisions };
+    return tokenGae({ ...episode, ...action })[0];
+  });
 }
 
 /** The estimator that reads the slider of gamma_token. */

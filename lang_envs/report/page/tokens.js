@@ -13,9 +13,10 @@ const LONG = 40; // tokens from which an action is a strip first
 export function creditsOf(episode, settings) {
   const found = new Map();
   if (episode.values) {
-    const { rewards, values } = episode;
-    for (const rule of RULES)
-      found.set(rule.name, rule.compute({ ...settings, rewards, values, finalValue: episode.finalValue ?? 0 }));
+    const { rewards, values, options } = episode;
+    const decisions = options && options.map((row) => row.map((n) => n !== 1));
+    const numbers = { ...settings, rewards, values, decisions, finalValue: episode.finalValue ?? 0 };
+    for (const rule of RULES) found.set(rule.name, rule.compute(numbers));
   }
   for (const [name, rows] of Object.entries(episode.credits))
     found.set(found.has(name) ? `${name}, recorded` : name, rows);

@@ -38,7 +38,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
 
 
 def credits_of(
-    rewards: Sequence[float], values: Sequence[Sequence[float]], final: float, numbers: Mapping[str, float]
+    rewards: Sequence[float],
+    values: Sequence[Sequence[float]],
+    final: float,
+    numbers: Mapping[str, float],
+    decisions: Sequence[Sequence[bool]] | None,
 ) -> dict[str, list[list[float]]]:
     """Advantages by `poad_sb3.credit`, by the names of the page's estimators."""
     lengths = np.array([[len(row)] for row in values])
@@ -49,7 +53,11 @@ def credits_of(
     ends[-1] = True
     following = next_state_values(padded[:, :, 0], np.zeros(1), ends, np.full((len(values), 1), final))
     paid = np.array(rewards)[:, None]
-    gamma, inside = numbers["gamma"], {"gae_lambda_token": numbers["lambdaToken"]}
+    decided = np.zeros(padded.shape, dtype=bool)
+    for step, row in enumerate(decisions or []):
+        decided[step, 0, : len(row)] = row
+    gamma = numbers["gamma"]
+    inside: Any = {"gae_lambda_token": numbers["lambdaToken"], "decisions": None if decisions is None else decided}
     given = {"gamma": gamma, "gae_lambda": numbers["lambda"]}
 
     def rows(found: np.ndarray) -> list[list[float]]:
@@ -59,7 +67,7 @@ def credits_of(
         return rows(token_gae(paid, padded, lengths, following, ends, gamma_token=gamma_token, **given, **inside))
 
     whole = token_gae(
-        paid, padded[:, :, :1], np.ones_like(lengths), following, ends, gamma_token=1.0, **given, **inside
+        paid, padded[:, :, :1], np.ones_like(lengths), following, ends, gamma_token=1.0, gae_lambda_token=1.0, **given
     )
     both = bilevel_gae(paid, padded, lengths, following, ends, gamma_token=1.0, **given, **inside)
     return {
@@ -84,6 +92,7 @@ def test_the_page_computes_the_advantages_of_the_library(visit: Open, small: tup
             {
                 "rewards": rng.normal(size=n_steps).tolist(),
                 "values": [rng.normal(size=length).tolist() for length in lengths],
+                "decisions": [(rng.random(n) < 0.6).tolist() for n in lengths] if number % 2 else None,
                 "finalValue": float(rng.normal()) if number % 3 == 0 else 0.0,
                 **{name: float(rng.integers(2)) if exact else float(rng.uniform(0.5, 1)) for name in names},
             }
@@ -94,7 +103,8 @@ def test_the_page_computes_the_advantages_of_the_library(visit: Open, small: tup
         "(episodes) => episodes.map((one) => RULES.map((rule) => [rule.name, rule.compute(one)]))", episodes
     )
     for episode, pairs in zip(episodes, found, strict=True):
-        expected = credits_of(episode["rewards"], episode["values"], episode["finalValue"], episode)
+        names = ("rewards", "values", "finalValue")
+        expected = credits_of(*(episode[name] for name in names), episode, episode["decisions"])
         assert dict(pairs).keys() == expected.keys()
         for name, rows in pairs:
             for got, row in zip(rows, expected[name], strict=True):

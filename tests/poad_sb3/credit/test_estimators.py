@@ -59,8 +59,11 @@ def literal(
     gae_lambda: float,
     gamma_token: float,
     gae_lambda_token: float,
+    decisions: np.ndarray | None = None,
 ) -> np.ndarray:
     """Every advantage as the sum of all later temporal differences of its episode, each times its own weight.
+
+    There is a difference from each decision to the next; forced tokens but the first of an action are left out.
 
     Args:
         rollout: Of NaN padding.
@@ -68,29 +71,35 @@ def literal(
         bootstrap: `"state"`, or `"action"` for ARCHER's.
         gae_lambda: Between actions.
         gamma_token: Inside an action.
-        gae_lambda_token: Inside an action.
+        gae_lambda_token: Inside an action, at decisions.
+        decisions: Whether a token had alternatives; all had if None.
     """
     steps, envs, _ = rollout.values.shape
     advantages = np.zeros_like(rollout.values)
+    decided = np.ones(rollout.values.shape, dtype=bool) if decisions is None else decisions
     for env in range(envs):
         tokens = [(t, j) for t in range(steps) for j in range(rollout.lengths[t, env])]
         for number, (t, j) in enumerate(tokens):
             weight = 1.0
-            for k, i in tokens[number:]:
-                value = rollout.values[k, env]
-                if i < rollout.lengths[k, env] - 1:
-                    advantages[t, env, j] += weight * (gamma_token * value[i + 1] - value[i])
-                    weight *= gamma_token * gae_lambda_token
+            entries = [(k, i) for k, i in tokens[number + 1 :] if decided[k, env, i] or (i == 0 and k > t)]
+            for k, i in [(t, j), *entries]:
+                value, n = rollout.values[k, env], rollout.lengths[k, env]
+                following = next((m for m in range(i + 1, n) if decided[k, env, m]), None)
+                if following is not None:
+                    passed = gamma_token ** (following - i)
+                    advantages[t, env, j] += weight * (passed * value[following] - value[i])
+                    weight *= passed * (gae_lambda_token if decided[k, env, i] else 1.0)
                     continue
-                error = rollout.rewards[k, env] + discounts[k, env] * value_after(rollout, k, env, bootstrap) - value[i]
-                advantages[t, env, j] += weight * error
-                weight *= discounts[k, env] * gae_lambda
+                passed = gamma_token ** (n - 1 - i)
+                paid = rollout.rewards[k, env] + discounts[k, env] * value_after(rollout, k, env, bootstrap)
+                advantages[t, env, j] += weight * (passed * paid - value[i])
+                weight *= passed * discounts[k, env] * gae_lambda
                 if rollout.ends[k, env]:
                     break
     return advantages
 
 
-def shipped(rollout: Rollout, discounts: Any, *, bootstrap: str, **settings: float) -> np.ndarray:
+def shipped(rollout: Rollout, discounts: Any, *, bootstrap: str, **settings: Any) -> np.ndarray:
     final = np.where(rollout.terminated, 0.0, rollout.final)
     if bootstrap == "action":
         following = next_action_values(rollout.values, rollout.lengths, rollout.last, rollout.ends, final)
@@ -107,9 +116,10 @@ def shipped(rollout: Rollout, discounts: Any, *, bootstrap: str, **settings: flo
     shape=st.tuples(st.integers(1, 8), st.integers(1, 3), st.integers(1, 5)),
     numbers=st.tuples(*[st.floats(0, 1)] * 4),
     bootstrap=st.sampled_from(["state", "action"]),
+    share=st.sampled_from([0.0, 0.3, 0.7, 1.0]),
 )
 def test_credit_is_the_literal_sum(
-    seed: int, shape: tuple[int, int, int], numbers: tuple[float, ...], bootstrap: str
+    seed: int, shape: tuple[int, int, int], numbers: tuple[float, ...], bootstrap: str, share: float
 ) -> None:
     """Ragged, with one-token actions, both ends of episodes inside, padding of NaN, and a discount for each action."""
     gamma, *others = numbers
@@ -119,6 +129,11 @@ def test_credit_is_the_literal_sum(
     ours = shipped(rollout, discounts, bootstrap=bootstrap, **settings)
     expected = literal(rollout, discounts, bootstrap=bootstrap, **settings)
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-11)
+    decisions = np.random.default_rng(seed).random(rollout.values.shape) < share
+    ours = shipped(rollout, discounts, bootstrap=bootstrap, decisions=decisions, **settings)
+    expected = literal(rollout, discounts, bootstrap=bootstrap, decisions=decisions, **settings)
+    real = np.isfinite(rollout.values)
+    np.testing.assert_allclose(ours[real], expected[real], rtol=0, atol=1e-11)
     constant = shipped(rollout, gamma, bootstrap=bootstrap, **settings)
     everywhere = np.full(rollout.rewards.shape, gamma)
     np.testing.assert_allclose(constant, literal(rollout, everywhere, bootstrap=bootstrap, **settings), atol=1e-11)
@@ -211,9 +226,12 @@ def test_token_credit_of_a_rollout_is_the_literal_sum(name: str, truncates: bool
     rollout, state = as_rollout(agent), agent.rollout_buffer.get_state()
     assert rollout.truncated.any() == truncates
     assert not rollout.ends[-1].any()
+    decisions = np.zeros(rollout.values.shape, dtype=bool)
+    decisions[np.isfinite(rollout.values)] = state["is_decision"]
     expected = literal(
         rollout,
         np.full(rollout.rewards.shape, 0.9),
+        decisions=decisions,
         bootstrap="action" if name.startswith("ARCHER") else "state",
         gae_lambda=0.8,
         gamma_token=1.0 if name.startswith("POAD") else 0.9,
