@@ -141,7 +141,7 @@ class Workload(NamedTuple):
         text_tokens: Number of tokens of each of these texts, prompt and action.
         rollout_tokens: Number of action tokens of a rollout; each has a feature vector.
         gradient_sums: Number of sums of gradients beside the present one; see `PPOSettings.micro_batches`.
-        has_critic: Whether the method has a critic.
+        critic_networks: Number of the critic's networks; 0 without a critic.
     """
 
     pass_tokens: int = 1024
@@ -151,7 +151,7 @@ class Workload(NamedTuple):
     text_tokens: int = 1024
     rollout_tokens: int = 16_384
     gradient_sums: int = 2
-    has_critic: bool = True
+    critic_networks: int = 1
 
 
 class MemoryEstimate(NamedTuple):
@@ -204,13 +204,13 @@ def estimate(
     return MemoryEstimate(
         weights=size.frozen,
         trained=_LEARNED * size.trained,
-        critic=_LEARNED * matrices + whitening if workload.has_critic else 0,
+        critic=workload.critic_networks * (_LEARNED * matrices + whitening),
         rollout=(_FLOAT32 * size.hidden + _TOKEN) * workload.rollout_tokens,
         activations=_activations(size, settings, workload),
         logits=_logits(size, settings, workload),
         gradients=_FLOAT32 * workload.gradient_sums * size.trained,
         decoding=_decoding(size, settings, workload),
-        values=_FLOAT32 * workload.rollout_tokens * 2 * sum(widths[:-1]) if workload.has_critic else 0,
+        values=_FLOAT32 * workload.rollout_tokens * 2 * sum(widths[:-1]) if workload.critic_networks else 0,
     )
 
 
@@ -249,7 +249,11 @@ def estimate_training(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Memo
     pass_tokens = max(row_tokens, min(lm.max_tokens_per_forward, together * row_tokens))
     is_free = algorithm.action_sampling == "free"
     texts = max(1, CACHED_PER_FORWARD * lm.max_tokens_per_forward // row_tokens)
-    values = action if algorithm.kl_coef else algorithm.credit.n_values(action)
+    critic, values = algorithm.policy.critic, algorithm.credit.n_values(action)
+    if algorithm.kl_coef:
+        values = action
+    elif critic is not None and not critic.reads_prefixes:
+        values = 1
     ranks = algorithm.ranks.size
     sums = (algorithm.micro_batches // ranks).bit_length() - 1  # one unfinished on each level of a binary tree
     workload = Workload(
@@ -260,7 +264,7 @@ def estimate_training(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Memo
         text_tokens=row_tokens,
         rollout_tokens=actions * values + (algorithm.n_envs if values else 0),  # and the state after the last step
         gradient_sums=max(sums, 1 + ranks) if ranks > 1 else sums,
-        has_critic=algorithm.credit.has_critic,
+        critic_networks=0 if critic is None else critic.n_networks,
     )
     return estimate(size, settings, workload)
 

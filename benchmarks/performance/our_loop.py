@@ -199,13 +199,13 @@ class OurLoop:
             units = slice(int(buffer._offsets[number]), int(buffer._offsets[number + 1]))
             chosen = flat.is_decision[units]
             candidates, divisors = listed.get(path.prompt, ((path.action,), (1.0,)))
-            valued = flat.has_value[units]
+            learned = flat.has_target[units]
             old_log_prob, advantages = flat.old_log_prob[units][chosen], flat.advantages[units][chosen]
             if self.setting.workload.distribution == Distribution.CANDIDATES:
                 old_log_prob, advantages = old_log_prob.sum()[None], advantages[:1]  # those of the whole action
             of_policy, of_critic = (
                 (old_log_prob, advantages),
-                (flat.old_values[units][valued], flat.returns[units][valued]),
+                (flat.old_outputs[units][learned], flat.targets[units][learned]),
             )
             pick = candidates.index(path.action)
             samples.append(Sample(path.prompt, candidates, divisors, pick, path.decisions, *of_policy, *of_critic))

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from poad_sb3.common.critics import TokenCritic
 from poad_sb3.credit.losses import clipped_policy_loss, clipped_value_loss, normalize
 from poad_sb3.distributions.action_trie import Decision, TokenIds
-from poad_sb3.language_model.critic import TokenCritic
 
 _MICRO_ROWS = 16
 """Rows of a micro-batch of the competent loop."""

@@ -23,7 +23,7 @@ from poad_sb3.distributions.action_trie import sample_index
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
 from poad_sb3.distributions.lru_cache import LRUCache
 from poad_sb3.distributions.sampling_check import require_agreement
-from poad_sb3.language_model.critic import FeatureWhitening, TokenCritic
+from poad_sb3.language_model.critic import FeatureWhitening, ValueNetwork
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
 from poad_sb3.settings import ModelSettings, unknown_setting
@@ -70,7 +70,7 @@ class QHeads(nn.Module):
 
     def __init__(self, width: int, arch: Sequence[int]) -> None:
         super().__init__()
-        self.online = TokenCritic(width, arch)
+        self.online = ValueNetwork(width, arch)
         self.target = copy.deepcopy(self.online).requires_grad_(False)
         self.target.whitening = self.online.whitening
 

@@ -12,13 +12,14 @@ import torch
 from torch import nn
 
 from poad_sb3.common.buffers import TokenRolloutBuffer
+from poad_sb3.common.critics import Critic, StateCritic, TokenCritic
 from poad_sb3.common.episodes import Episode, questions_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.ppo_update import optimizer_step
 from poad_sb3.common.rollout_types import TokenValues
 from poad_sb3.distributions.base import SampledAction, TokenPath
 from poad_sb3.errors import ObservationError
-from poad_sb3.language_model.critic import TokenCritic
+from poad_sb3.settings.credit import CriticKind
 
 
 class _Transition(NamedTuple):
@@ -138,13 +139,15 @@ class BC:
         self._step(self._optimizer, self.policy.adapter_parameters(), "policy")
         return total
 
-    def _fit_critic(self, critic: TokenCritic, n_epochs: int) -> None:
+    def _fit_critic(self, critic: Critic, n_epochs: int) -> None:
         buffer = self._rollout()
         if self.algorithm.normalize_value:
-            critic.observe_returns(torch.from_numpy(buffer.values_and_returns()[1]).to(self.policy.device))
+            flat = buffer.all_samples()
+            critic.observe_returns(flat.targets[flat.has_target])
         for _ in range(n_epochs):
             for batch in buffer.get(self.batch_size, self._critic_rng):
-                errors = critic(batch.features)[batch.feature_of[batch.has_value]] - batch.returns[batch.has_value]
+                rows = batch.feature_of[batch.has_target]
+                errors = critic.outputs(batch.features, batch.is_state)[rows] - batch.targets[batch.has_target]
                 loss = (errors / critic.scale.deviation).square().mean()
                 self._critic_optimizer.zero_grad()
                 loss.backward()
@@ -154,17 +157,24 @@ class BC:
         optimizer_step(optimizer, parameters, self.algorithm.max_grad_norm, name)
 
     def _rollout(self) -> TokenRolloutBuffer:
-        """Return the episodes as one rollout whose returns are those of the rewards alone: values 0, lambdas 1."""
+        """Return the episodes as one rollout whose returns are those of the rewards alone: values 0, lambdas 1.
+
+        Of a critic with a network of states, that one learns; advantages of prefixes are those of a policy in training.
+        """
+        critic = TokenCritic if self.algorithm.critic == CriticKind.TOKEN else StateCritic
         credit = replace(self.algorithm.credit, gae_lambda=1.0, gae_lambda_token=1.0)
         spaces = self.policy.observation_space, self.policy.action_space
-        buffer = TokenRolloutBuffer(len(self._transitions), *spaces, self.policy.device, estimator=credit)
+        buffer = TokenRolloutBuffer(
+            len(self._transitions), *spaces, self.policy.device, estimator=credit, critic=critic
+        )
         for transition in self._transitions:
             action = SampledAction("", transition.path, np.zeros(len(transition.path.action), dtype=np.float32))
             buffer.add([action], np.array([transition.reward]), np.array([transition.is_last]), {}, transition.duration)
 
         def features(paths: Sequence[TokenPath]) -> TokenValues:
             token_values = self.policy.token_values(paths, observe=True)
-            return token_values._replace(values=torch.zeros_like(token_values.values))
+            zeros = torch.zeros_like(token_values.values)
+            return token_values._replace(outputs=zeros, values=zeros)
 
         buffer.compute_returns_and_advantage(features, [self._transitions[-1].path.prompt])
         return buffer

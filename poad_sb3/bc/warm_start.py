@@ -76,7 +76,7 @@ def _difference_of_values(arguments_here: Mapping[str, Any], arguments_there: Ma
 
     A value of a whole action is that before its first token, which a critic of tokens knows too, if no token discounts.
     """
-    for name in ("gamma", "smdp_discount"):
+    for name in ("gamma", "smdp_discount", "critic"):
         if arguments_here[name] != arguments_there[name]:
             return f"{name} {arguments_there[name]} instead of {arguments_here[name]}"
     levels = [arguments["credit_level"] for arguments in (arguments_here, arguments_there)]

@@ -13,8 +13,9 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.utils import get_device
 from torch import Tensor
 
+from poad_sb3.common.critics import Critic, TokenCritic
 from poad_sb3.common.rollout_types import RolloutAction, TokenRolloutSamples, TokenValues
-from poad_sb3.credit.estimators import Estimator, Rollout
+from poad_sb3.credit.estimators import GAE, Estimator, Rollout
 from poad_sb3.credit.returns import episode_numbers
 from poad_sb3.distributions.action_trie import TokenIds
 from poad_sb3.distributions.base import NOT_ENCODED, SampledAction, TokenPath
@@ -33,6 +34,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         device: Torch device of minibatches.
         n_envs: Number of parallel environments.
         estimator: Estimator of the advantages.
+        critic: Kind of critic, whose reads and targets are those of the rollout.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         n_envs: int = 1,
         *,
         estimator: Estimator,
+        critic: type[Critic] = TokenCritic,
     ) -> None:
         # BaseBuffer.__init__ needs numeric shapes; text has none, so its few attributes are set here.
         self.buffer_size = buffer_size
@@ -52,6 +55,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         self.device = get_device(device)
         self.n_envs = n_envs
         self.gamma, self.gae_lambda, self.estimator = estimator.gamma, estimator.gae_lambda, estimator
+        self.critic = critic
         self.reset()
 
     def reset(self) -> None:
@@ -139,8 +143,9 @@ class TokenRolloutBuffer(RolloutBuffer):
         paths = [action.path for action in actions]
         n_tokens = np.array([len(path.action) for path in paths])
         n_values = np.array([self.estimator.n_values(n) for n in n_tokens])
-        n_features = n_tokens if all_features else n_values
-        self._has_all_features = all_features or bool((n_values == n_tokens).all())
+        n_reads = n_values if self.critic.reads_prefixes else np.minimum(n_values, 1)
+        n_features = n_tokens if all_features else n_reads
+        self._has_all_features = all_features or bool((n_reads == n_tokens).all())
         self._offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)
         # Of each token: step and environment of its action, position in it, and row of its features.
         step, env = (np.repeat(index, n_tokens) for index in np.nonzero(self.counted))
@@ -149,8 +154,10 @@ class TokenRolloutBuffer(RolloutBuffer):
         has_features = position < np.repeat(n_features, n_tokens)
         feature_of = np.repeat(token_values.starts, n_tokens) + np.where(has_features, position, 0)
         has_value = position < np.repeat(n_values, n_tokens)
-        old_values = np.zeros(len(position))
-        old_values[has_value] = token_values.values.cpu().numpy()[feature_of[has_value]]
+        has_target = position < np.repeat(n_reads, n_tokens)
+        token_value, old_outputs = np.zeros(len(position)), np.zeros(len(position))
+        token_value[has_value] = token_values.values.cpu().numpy()[feature_of[has_value]]
+        old_outputs[has_target] = token_values.outputs.cpu().numpy()[feature_of[has_target]]
 
         is_decision = np.zeros(len(position), dtype=bool)
         for path, start in zip(paths, self._offsets, strict=False):
@@ -158,7 +165,7 @@ class TokenRolloutBuffer(RolloutBuffer):
         values = np.zeros((*self.counted.shape, int(n_values.max(initial=0))))
         decisions = np.zeros((*self.counted.shape, int(n_tokens.max())), dtype=bool)
         decisions[step, env, position] = is_decision
-        values[step[has_value], env[has_value], position[has_value]] = old_values[has_value]
+        values[step[has_value], env[has_value], position[has_value]] = token_value[has_value]
         lengths = np.ones(self.counted.shape, dtype=np.int64)
         lengths[self.counted] = n_tokens
         rollout = Rollout(
@@ -176,6 +183,10 @@ class TokenRolloutBuffer(RolloutBuffer):
         )
         by_unit = self.estimator.advantages(rollout)
         advantages = by_unit[step, env, np.minimum(position, by_unit.shape[-1] - 1)]
+        targets = np.zeros(len(position))
+        if isinstance(self.estimator, GAE):
+            of_prefixes = self.critic.targets(self.estimator, rollout, by_unit)
+            targets[has_target] = of_prefixes[step[has_target], env[has_target], position[has_target]]
 
         numbers = episode_numbers(self.episode_ends)
         truncated = {int(numbers[at]) for at in self.final_prompts}
@@ -187,15 +198,18 @@ class TokenRolloutBuffer(RolloutBuffer):
         self._flat = TokenRolloutSamples(
             paths=paths,
             is_decision=self._tensor(is_decision),
-            has_value=self._tensor(has_value),
+            has_target=self._tensor(has_target),
             old_log_prob=self._tensor(np.concatenate([action.log_probs for action in actions])),
-            old_values=self._tensor(old_values),
+            old_outputs=self._tensor(old_outputs),
             advantages=self._tensor(advantages),
-            returns=self._tensor(np.where(has_value, advantages + old_values, 0.0)),
+            targets=self._tensor(targets),
             episodes=self._tensor(np.unique(numbers[self.counted], return_inverse=True)[1]),
             feature_of=self._tensor(feature_of),
             features=token_values.features.to(self.device),
+            is_state=token_values.is_state.to(self.device),
         )
+        of_actions = np.split(token_value.astype(np.float32), self._offsets[1:-1])
+        self._values = [of_action[:n] for of_action, n in zip(of_actions, n_values, strict=True)]
 
     def _evaluate(
         self,
@@ -212,7 +226,9 @@ class TokenRolloutBuffer(RolloutBuffer):
         """
         last_values, final_values = np.zeros(self.n_envs), np.zeros(self.counted.shape)
         if not n_features.any():
-            no_features = TokenValues(torch.zeros(0, 0), torch.zeros(0), np.zeros(len(paths), dtype=np.int64))
+            nothing = torch.zeros(0)
+            starts = np.zeros(len(paths), dtype=np.int64)
+            no_features = TokenValues(torch.zeros(0, 0), nothing.bool(), nothing, nothing, starts)
             return no_features, last_values, final_values
         tokens = [path._replace(action=path.action[:n]) for path, n in zip(paths, n_features, strict=True)]
         ends = [TokenPath(prompt, (0,), ()) for prompt in (*last_prompts, *self.final_prompts.values())]
@@ -273,11 +289,6 @@ class TokenRolloutBuffer(RolloutBuffer):
             raise RuntimeError("Expected compute_returns_and_advantage() first. Fix: fill the buffer first.")
         return self._flat
 
-    def values_and_returns(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return values at sampling, and returns, of every token that has a value, `[n]` each."""
-        flat = self.all_samples()
-        return flat.old_values[flat.has_value].cpu().numpy(), flat.returns[flat.has_value].cpu().numpy()
-
     def sampled_actions(self) -> Iterator[RolloutAction]:
         """Yield the actions of a full rollout, step by step, and of each step in the order of the environments.
 
@@ -287,13 +298,11 @@ class TokenRolloutBuffer(RolloutBuffer):
         """
         if self._flat is None or not self.steps:
             raise RuntimeError("Expected a rollout that was collected here. Fix: fill the buffer first.")
-        names = ("has_value", "old_values", "advantages", "returns")
-        tokens = [np.split(getattr(self._flat, name).cpu().numpy(), self._offsets[1:-1]) for name in names]
-        for (position, env), valued, values, advantages, returns in zip(
-            np.argwhere(self.counted).tolist(), *tokens, strict=True
-        ):
+        advantages = np.split(self._flat.advantages.cpu().numpy(), self._offsets[1:-1])
+        actions = np.argwhere(self.counted).tolist()
+        for (position, env), values, of_tokens in zip(actions, self._values, advantages, strict=True):
             step, reward = self.steps[position][env], float(self.rewards[position, env])
-            credit = (values[valued], advantages, returns[valued])
+            credit = (values, of_tokens, of_tokens[: len(values)] + values)
             yield RolloutAction(position, env, step.path, reward, step.log_probs, *credit)
 
     def get_state(self) -> dict[str, Any]:
@@ -311,8 +320,13 @@ class TokenRolloutBuffer(RolloutBuffer):
             all_features: Whether the update needs the features of all tokens.
 
         Raises:
-            ValueError: If the advantages are those of another estimator, or features are missing.
+            ValueError: If the rollout is of another version or estimator, or features are missing.
         """
+        if missing := {"paths", *TokenRolloutSamples._fields[1:]} - set(state):
+            raise ValueError(
+                f"Expected a rollout with {', '.join(sorted(missing))}; this one was saved by another version. "
+                "Fix: load it with that version and learn to the end of its rollout first."
+            )
         self._has_all_features = state.get("has_all_features", True)
         if all_features and not self._has_all_features:
             raise ValueError(
@@ -341,14 +355,15 @@ class TokenRolloutBuffer(RolloutBuffer):
         return TokenRolloutSamples(
             paths=[flat.paths[pick] for pick in picks],
             is_decision=flat.is_decision[tokens],
-            has_value=flat.has_value[tokens],
+            has_target=flat.has_target[tokens],
             old_log_prob=flat.old_log_prob[tokens],
-            old_values=flat.old_values[tokens],
+            old_outputs=flat.old_outputs[tokens],
             advantages=flat.advantages[tokens],
-            returns=flat.returns[tokens],
+            targets=flat.targets[tokens],
             episodes=flat.episodes[episodes],
             feature_of=feature_of,
             features=flat.features[used] if len(flat.features) else flat.features,
+            is_state=flat.is_state[used] if len(flat.features) else flat.is_state,
         )
 
     def _tensor(self, values: NDArray[Any]) -> Tensor:

@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.common.buffers import TokenRolloutBuffer
+from poad_sb3.common.critics import CRITICS
 from poad_sb3.common.hyperparameters import (
     complete_arguments,
     from_preset,
@@ -39,6 +40,7 @@ from poad_sb3.distributions.sampling_check import RATIO_TOLERANCE, ROUNDED_TOLER
 from poad_sb3.errors import UnsupportedEnvError
 from poad_sb3.prompts import Question
 from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings
+from poad_sb3.settings.credit import CriticKind
 from poad_sb3.settings.ppo import Ratio
 from poad_sb3.settings.sampling import AUTO, ActionSampling
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
@@ -135,6 +137,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         micro_batches: int = 4,
         estimator: str = "gae",
         credit_level: str = "token",
+        critic: str = "token",
         bootstrap: str = "state",
         baseline: str = "none",
         leave_one_out: bool = False,
@@ -188,6 +191,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.micro_batches = micro_batches
         self.estimator = estimator
         self.credit_level = credit_level
+        self.critic = critic
         self.bootstrap = bootstrap
         self.baseline = baseline
         self.leave_one_out = leave_one_out
@@ -302,6 +306,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             device=self.device,
             n_envs=self.n_envs,
             estimator=self.credit,
+            critic=CRITICS[CriticKind(self.critic)],
         )
         sampling = {name: getattr(self, name) for name in SamplingSettings.defaults()}
         misplaced = sorted(set(self.policy_kwargs) & set(sampling))
@@ -317,7 +322,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             )
         self._make_policy(
             critic_lr_schedule=self.critic_lr_schedule,
-            has_critic=self.credit.has_critic,
+            critic=self.critic if self.credit.has_critic else None,
             micro_batches=self.micro_batches,
             **sampling,
         )

@@ -14,6 +14,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from lang_envs import EncodingError, TokenSequence
+from poad_sb3.common.critics import CRITICS, Critic
 from poad_sb3.common.rollout_types import TokenValues
 from poad_sb3.distributed.sharding import like
 from poad_sb3.distributions import ActionDistribution, FreeDistribution, make_distribution
@@ -21,10 +22,10 @@ from poad_sb3.distributions.action_trie import TokenIds
 from poad_sb3.distributions.base import ActionEvaluation, SampledAction, ScoreCache, TokenPath
 from poad_sb3.distributions.sampling_check import require_agreement
 from poad_sb3.errors import ObservationError
-from poad_sb3.language_model.critic import TokenCritic
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.settings import ModelSettings, SamplingSettings, split_settings
+from poad_sb3.settings.credit import CriticKind
 from poad_sb3.settings.model import Check
 from poad_sb3.vec_env.text_observations import merge_admissible, parse_observation, without_lists
 
@@ -200,7 +201,7 @@ class LLMPolicy(TextPolicy):
         lr_schedule: Learning-rate schedule of the adapter, as SB3 passes it.
         use_sde: Accepted for SB3; must be False.
         critic_lr_schedule: Learning-rate schedule of the critic; the adapter's if None.
-        has_critic: Whether to make a critic; without one there are no values.
+        critic: Kind of the critic, see `CriticKind`; None for none, and no values.
         micro_batches: Number of parts that passes are split into; see `PPOSettings.micro_batches`.
         device: Torch device for loading a quantised model.
         **settings: Fields of `ModelSettings` and `SamplingSettings`; their default, range and help are documented
@@ -220,7 +221,7 @@ class LLMPolicy(TextPolicy):
         use_sde: bool = False,
         *,
         critic_lr_schedule: Schedule | None = None,
-        has_critic: bool = True,
+        critic: str | None = CriticKind.TOKEN,
         micro_batches: int = 1,
         device: torch.device | str = "cpu",
         **settings: Any,
@@ -229,7 +230,7 @@ class LLMPolicy(TextPolicy):
         of_model, of_sampling = split_settings(settings, ModelSettings, SamplingSettings)
         model, sampling = ModelSettings(**of_model), SamplingSettings(**of_sampling)
         dtype = str(model.dtype).removeprefix("torch.")
-        self._settings = {**of_model, **of_sampling, "dtype": dtype, "has_critic": has_critic}
+        self._settings = {**of_model, **of_sampling, "dtype": dtype, "critic": critic}
         self._settings["micro_batches"] = micro_batches
         self.lm = LanguageModel(**{**of_model, "device": device}, micro_batches=micro_batches)
         self.check = Check(model.check)
@@ -239,13 +240,13 @@ class LLMPolicy(TextPolicy):
             self.lm.to(device)  # agreement is measured by the kernels that will train
         self.lm.ranks.meet()  # a model takes longer to read on one node than on another
         require_agreement(self.lm, self.check)
-        self.critic: TokenCritic | None = None
+        self.critic: Critic | None = None
         self.critic_optimizer: torch.optim.Adam | None = None
         self.optimizer = torch.optim.AdamW(self.adapter_parameters(), lr=lr_schedule(1), eps=1e-5, weight_decay=0.0)
         if self.lm.is_sharded:
             self.optimizer.register_load_state_dict_pre_hook(_divided)
-        if has_critic:
-            self.critic = TokenCritic(
+        if critic is not None:
+            self.critic = CRITICS[CriticKind(critic)](
                 self.lm.hidden_size, model.critic_arch, whitening=model.critic_whitening, init=model.critic_init
             )
             critic_schedule = critic_lr_schedule or lr_schedule
@@ -327,12 +328,16 @@ class LLMPolicy(TextPolicy):
                 starts[row] = total
                 total += len(row.reads)
         features = torch.cat(self.lm.trunk_features(list(starts)))
-        places = np.array([starts[row] for row in rows], dtype=np.int64)
+        start_of = np.array([starts[row] for row in rows], dtype=np.int64)
+        is_state = torch.zeros(len(features), dtype=torch.bool, device=features.device)
+        is_state[[*starts.values()]] = True
         if self.critic is None:
-            return TokenValues(features, features.new_zeros(len(features)), places)
+            zeros = features.new_zeros(len(features))
+            return TokenValues(features, is_state, zeros, zeros, start_of)
         if observe:
-            self.critic.observe(features)
-        return TokenValues(features, self.critic(features), places)
+            self.critic.observe(features, is_state)
+        outputs = self.critic.outputs(features, is_state)
+        return TokenValues(features, is_state, outputs, self.critic.values(outputs, is_state), start_of)
 
     def predict_values(self, observation: Any) -> Tensor:
         """Return the value of each observation before any action token, `[n]`; 0 without a critic."""

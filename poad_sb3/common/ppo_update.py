@@ -103,7 +103,8 @@ def update(
     if policy.critic is not None and settings.normalize_value:
         if policy.critic.scale.count == 0:
             clip_range_vf = None  # the first scale moves every value, so there is no old value to clip to
-        policy.critic.observe_returns(torch.from_numpy(buffer.values_and_returns()[1]).to(policy.device))
+        flat = buffer.all_samples()
+        policy.critic.observe_targets(flat.targets[flat.has_target], flat.is_state[flat.feature_of[flat.has_target]])
     n_critic_epochs = 0 if policy.critic is None else settings.n_critic_epochs
     whole_episodes = ratio.of_episodes or settings.loss_reduction == Reduction.SEQUENCE_MEAN
     batches = partial(buffer.get, settings.batch_size, rng, whole_episodes=whole_episodes)
@@ -294,11 +295,11 @@ def _value_step(
 ) -> None:
     assert policy.critic is not None
     assert policy.critic_optimizer is not None
-    valued = batch.has_value
-    values = policy.critic(batch.features)[batch.feature_of[valued]]
-    unit = policy.critic.scale.deviation  # 1 unless values are normalised
-    old, target = batch.old_values[valued] / unit, batch.returns[valued] / unit
-    loss = clipped_value_loss(values / unit, old, target, clip_range_vf).mean()
+    learned, rows = batch.has_target, batch.feature_of[batch.has_target]
+    outputs = policy.critic.outputs(batch.features, batch.is_state)[rows]
+    unit = policy.critic.units(batch.is_state[rows])  # 1 unless values are normalised
+    old, target = batch.old_outputs[learned] / unit, batch.targets[learned] / unit
+    loss = clipped_value_loss(outputs / unit, old, target, clip_range_vf).mean()
     policy.critic_optimizer.zero_grad()
     (settings.vf_coef * loss).backward()  # type: ignore[no-untyped-call]
     norm = optimizer_step(policy.critic_optimizer, list(policy.critic.parameters()), settings.max_grad_norm, "critic")
@@ -327,9 +328,12 @@ def optimizer_step(
 
 
 def _fit_of_values(buffer: TokenRolloutBuffer) -> dict[str, float]:
-    """Compute the share of the returns' variance that the values at sampling explained."""
-    values, returns = buffer.values_and_returns()
-    if not len(values):
-        return {}
-    variance = float(np.var(returns))
-    return {"explained_variance": float("nan") if variance == 0 else 1 - float(np.var(returns - values)) / variance}
+    """Compute the share of the targets' variance that the critic explained at sampling, for each of its networks."""
+    flat, shares = buffer.all_samples(), {}
+    is_state = flat.is_state[flat.feature_of] if len(flat.features) else flat.has_target
+    for name, learned in buffer.critic.networks(flat.has_target, is_state).items():
+        if learned.any():
+            outputs, targets = flat.old_outputs[learned].cpu().numpy(), flat.targets[learned].cpu().numpy()
+            variance = float(np.var(targets))
+            shares[name] = float("nan") if variance == 0 else 1 - float(np.var(targets - outputs)) / variance
+    return shares

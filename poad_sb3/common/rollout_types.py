@@ -16,11 +16,15 @@ class TokenValues(NamedTuple):
 
     Attributes:
         features: Frozen-trunk features before each token, `[F, hidden]`.
-        values: Critic values of the features, `[F]`.
+        is_state: Whether the features are those before a first token, bool `[F]`.
+        outputs: Outputs of the critic's networks for the features, `[F]`.
+        values: Values that follow from the outputs, `[F]`.
         starts: Start of each path's tokens in these arrays, `[n_paths]`.
     """
 
     features: Tensor
+    is_state: Tensor
+    outputs: Tensor
     values: Tensor
     starts: NDArray[np.int64]
 
@@ -31,27 +35,30 @@ class TokenRolloutSamples(NamedTuple):
     Attributes:
         paths: Paths of the actions, `n` of them.
         is_decision: Whether the token was a choice, bool `[N]`.
-        has_value: Whether the critic values the token: all tokens, the first of each action, or none; bool `[N]`.
+        has_target: Whether the critic learns before the token: all tokens, the first of each action, or none; bool
+            `[N]`.
         old_log_prob: Log-probability at sampling, `[N]`.
-        old_values: Values at sampling, `[N]`, 0 where there is none.
-        returns: Targets of the values, `[N]`, 0 where there is none.
+        old_outputs: Outputs of the critic's networks at sampling, `[N]`, 0 where there is no target.
+        targets: Targets of the outputs, `[N]`, 0 where there is none.
         advantages: Token advantages, `[N]`.
         episodes: Number of each action's episode, int64 `[n]`.
         feature_of: Row of `features` for each token, int64 `[N]`; that of the action's first token if it has none of
             its own.
         features: Distinct frozen-trunk features, `[F, hidden]`; none without a critic.
+        is_state: Whether the features are those before a first token, bool `[F]`.
     """
 
     paths: list[TokenPath]
     is_decision: Tensor
-    has_value: Tensor
+    has_target: Tensor
     old_log_prob: Tensor
-    old_values: Tensor
+    old_outputs: Tensor
     advantages: Tensor
-    returns: Tensor
+    targets: Tensor
     episodes: Tensor
     feature_of: Tensor
     features: Tensor
+    is_state: Tensor
 
 
 class RolloutAction(NamedTuple):
@@ -66,7 +73,7 @@ class RolloutAction(NamedTuple):
         values: Value before each token, `[n]`; with credit for whole actions before the action, `[1]`; `[0]` without
             critic.
         advantages: Advantage of each token, `[n]`.
-        returns: Target of each value, as many as values.
+        returns: Estimate of the return from each token on, as many as values.
     """
 
     position: int

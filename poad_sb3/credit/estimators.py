@@ -147,12 +147,11 @@ class GAE(Estimator):
 
     def advantages(self, rollout: Rollout) -> Floats:
         """See `Estimator.advantages`. `advantages + values` are the returns."""
-        lengths = rollout.lengths if self.credit_level == "token" else np.ones_like(rollout.lengths)
         return self._recursion(
             rollout.rewards,
             rollout.values,
-            lengths,
-            self._next_values(rollout, lengths),
+            self._lengths(rollout),
+            self._next_values(rollout),
             rollout.episode_ends,
             gamma=self.gamma**rollout.durations,
             gae_lambda=self.gae_lambda,
@@ -165,10 +164,49 @@ class GAE(Estimator):
     def _recursion(self) -> Callable[..., Floats]:
         return token_gae
 
-    def _next_values(self, rollout: Rollout, lengths: Integers) -> Floats:
+    def state_returns(self, rollout: Rollout) -> Floats:
+        """Compute the lambda-return of each observation, `[steps, envs]`: traces pass over whole actions.
+
+        From the values before the first tokens alone; with `gamma_token` of 1 it is that of action-level GAE.
+        """
+        inside = self._discount_inside(rollout, 1)
+        advantages = token_gae(
+            inside[..., 0] * rollout.rewards,
+            rollout.values[..., :1],
+            np.ones_like(rollout.lengths),
+            self._next_values(rollout),
+            rollout.episode_ends,
+            gamma=inside[..., 0] * self.gamma**rollout.durations,
+            gae_lambda=self.gae_lambda,
+            gamma_token=1.0,
+            gae_lambda_token=1.0,
+        )
+        return (advantages + rollout.values[..., :1])[..., 0]
+
+    def one_step_advantages(self, rollout: Rollout) -> Floats:
+        """Compute the sampled advantage of each prefix over its observation, `[steps, envs, tokens]`.
+
+        d[t, j] = gamma_token^(n_t - j) (r_t + gamma V_next[t]) - V[t, 1],   V_next = 0 after a terminal state
+
+        Its expectation, given the prefix, is the advantage of the prefix where V is the value of the policy.
+        """
+        paid = rollout.rewards + self.gamma**rollout.durations * self._next_values(rollout)
+        inside = self._discount_inside(rollout, rollout.values.shape[-1])
+        return inside * paid[..., None] - rollout.values[..., :1]
+
+    def _discount_inside(self, rollout: Rollout, n_tokens: int) -> Floats:
+        """Compute the discount from each of the first tokens to the last of its action, `[steps, envs, n_tokens]`."""
+        later = self._lengths(rollout)[..., None] - 1 - np.arange(n_tokens)
+        return np.asarray(self.gamma_token ** later.clip(min=0), dtype=np.float64)
+
+    def _lengths(self, rollout: Rollout) -> Integers:
+        """Return the number of units of credit of each action, `[steps, envs]`."""
+        return rollout.lengths if self.credit_level == "token" else np.ones_like(rollout.lengths)
+
+    def _next_values(self, rollout: Rollout) -> Floats:
         ends = (rollout.last_values, rollout.episode_ends, rollout.final_values)
         if self.bootstrap == "action":
-            return next_action_values(rollout.values, lengths, *ends)
+            return next_action_values(rollout.values, self._lengths(rollout), *ends)
         return next_state_values(rollout.values[..., 0], *ends)
 
     @property
@@ -191,6 +229,7 @@ class BiLevelGAE(GAE):
 
 
 _OF_A_CRITIC = (
+    "critic",
     "gae_lambda",
     "gae_lambda_token",
     "bootstrap",

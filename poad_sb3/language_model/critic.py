@@ -1,4 +1,4 @@
-"""The token critic: an MLP on whitened hidden states of the frozen base model."""
+"""The network of a critic: an MLP on whitened hidden states of the frozen base model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["FeatureWhitening", "ReturnScale", "TokenCritic"]
+__all__ = ["FeatureWhitening", "ReturnScale", "ValueNetwork"]
 
 _CLIP = 10.0
 _MIN_DEVIATION = 1e-4
@@ -125,8 +125,8 @@ class ReturnScale(nn.Module):
         return self.deviation * (outputs + self.shift) + self.mean
 
 
-class TokenCritic(nn.Module):
-    """Value of a token prefix: hidden -> 1024 -> 512 -> 1, ReLU, no bias (the paper's), behind a `FeatureWhitening`.
+class ValueNetwork(nn.Module):
+    """A number for each hidden state: hidden -> 1024 -> 512 -> 1, ReLU, no bias (the paper's), on whitened features.
 
     Args:
         width: Hidden size of the language model.
@@ -150,7 +150,7 @@ class TokenCritic(nn.Module):
         self.mlp = nn.Sequential(*layers, last, nn.Flatten(0))
         self.scale = ReturnScale()
 
-    def observe(self, features: Tensor) -> None:
+    def observe_features(self, features: Tensor) -> None:
         """Add features to the statistics of the whitening; once for each rollout, before it is valued.
 
         Raises:
@@ -175,7 +175,7 @@ class TokenCritic(nn.Module):
         last.weight.mul_(self.scale.renew(returns, has_outputs=bool(last.weight.any())))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Compute the values `[n]` of features `[n, width]`."""
+        """Compute the numbers `[n]` of features `[n, width]`."""
         whitened = features if self.whitening is None else self.whitening(features)
-        values: Tensor = self.scale(self.mlp(whitened))
-        return values
+        numbers: Tensor = self.scale(self.mlp(whitened))
+        return numbers

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from poad_sb3.credit.estimators import BASELINES, ESTIMATORS, LEVELS, SCALES, Estimator
 from poad_sb3.settings.fields import Choice, Count, Flag, Free, Number, Settings, setting
+
+
+class CriticKind(StrEnum):
+    """Form of the values before the tokens of an action; `common/critics.py` has their networks and targets."""
+
+    TOKEN = "token"
+    """One network for all prefixes, that learns returns (the paper's)."""
+    STATE = "state"
+    """A network of states alone: every prefix of an action has the value of its state."""
+    DUELING = "dueling"
+    """The value of the state plus the advantage of the prefix, from two networks."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +37,12 @@ class CreditSettings(Settings):
     )
     credit_level: str = setting(
         "token", Choice(words=LEVELS), "values and advantages of tokens, or of whole actions (gae, return_to_go)"
+    )
+    critic: str = setting(
+        CriticKind.TOKEN,
+        Choice(words=tuple(CriticKind)),
+        "values inside an action: of one network for all prefixes (token), that of the state (state), or with the "
+        "prefix's advantage over it from a second network (dueling)",
     )
     bootstrap: str = setting(
         "state",

@@ -127,7 +127,7 @@ def test_an_estimate_by_hand() -> None:
     assert needed._replace(decoding=0).total == sum(needed[:4]) + sum(needed[4:7])
     again = estimate(size, ModelSettings(gradient_checkpointing=True), workload)
     assert again.activations == 6 * (2 * 4 * 8 + 500 + 200 + 5 * 6)  # inputs of the layers, one of them
-    without = estimate(size, workload=workload._replace(n_texts=0, has_critic=False))
+    without = estimate(size, workload=workload._replace(n_texts=0, critic_networks=0))
     assert (without.critic, without.values, without.decoding) == (0, 0, 0)
 
 

@@ -384,6 +384,7 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "cispo_cap": ("POAD", {"cispo_cap": 0.9}),
     "loss_reduction": ("POAD", {"loss_reduction": "constant", "batch_size": 3}),
     "estimator": ("POAD", {"estimator": "bilevel_gae", "gae_lambda_token": 0.5}),
+    "critic": ("POAD", {"critic": "dueling"}),
     "baseline": ("GiGPO", {"estimator": "episode_return"}),
     "leave_one_out": ("GiGPO", {"leave_one_out": True}),
     "advantage_scale": ("GiGPO", {"advantage_scale": "cell"}),
@@ -446,6 +447,8 @@ RESUMED: dict[str, dict[str, Any]] = {
     "POAD, candidates": {"candidate_normalization": "sum"},
     "POAD, free": {"kl_coef": 0.1, "max_new_tokens": 3},
     "POAD, paper": {},
+    "POAD": {"critic": "dueling", "normalize_value": True},
+    "BiLevelPPO": {"critic": "state"},
 }
 
 

@@ -187,9 +187,9 @@ def test_targets_are_the_recorded_returns_discounted_as_by_the_credit(name: str,
                         discount *= between * inside ** (sizes[later + 1] - 1)
                 targets.append(total if name != "TurnPPO" or token == 0 else None)
     valued = torch.tensor([target is not None for target in targets])
-    assert torch.equal(samples.has_value, valued)
+    assert torch.equal(samples.has_target, valued)
     expected = torch.tensor([target for target in targets if target is not None])
-    torch.testing.assert_close(samples.returns[valued], expected)
+    torch.testing.assert_close(samples.targets[valued], expected)
 
 
 @pytest.mark.parametrize("normalize_value", [False, True])

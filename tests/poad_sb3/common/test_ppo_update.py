@@ -51,7 +51,7 @@ def naive_value_loss(policy: LLMPolicy, state: dict[str, Any], settings: PPOSett
         for j in range(len(path.action)):
             before = len(path.prompt) + j - 1
             value = policy.critic(states[before : before + 1])[0]
-            target, old = float(state["returns"][start + j]), float(state["old_values"][start + j])
+            target, old = float(state["targets"][start + j]), float(state["old_outputs"][start + j])
             clipped = old + torch.clamp(value - old, -settings.clip_range_vf, settings.clip_range_vf)
             losses.append(torch.max((value - target) ** 2, (clipped - target) ** 2))
     return settings.vf_coef * torch.stack(losses).mean()
@@ -183,7 +183,10 @@ def table_of_values(paths: list[TokenPath]) -> TokenValues:
         starts.append(len(values))
         for j in range(len(path.action)):
             values.append(np.random.default_rng([*path.prompt, 99, *path.action[:j]]).normal())
-    return TokenValues(torch.zeros(len(values), 2), torch.tensor(values, dtype=torch.float32), np.array(starts))
+    is_state = torch.zeros(len(values), dtype=torch.bool)
+    is_state[starts] = True
+    flat = torch.tensor(values, dtype=torch.float32)
+    return TokenValues(torch.zeros(len(values), 2), is_state, flat, flat, np.array(starts))
 
 
 def fill(buffer: TokenRolloutBuffer, seed: int, *, tokens: int, cut: bool) -> None:
@@ -219,7 +222,7 @@ def test_minibatches_hold_every_action_once_with_its_own_tokens() -> None:
     state = buffer.get_state()
     # Rewards and values are continuous random numbers: a token's return names it.
     expected = {
-        tuple(state["returns"][start:end]): (path, tuple(state["old_log_prob"][start:end]))
+        tuple(state["targets"][start:end]): (path, tuple(state["old_log_prob"][start:end]))
         for path, start, end in zip(state["paths"], state["offsets"][:-1], state["offsets"][1:], strict=True)
     }
     seen = {}
@@ -227,10 +230,10 @@ def test_minibatches_hold_every_action_once_with_its_own_tokens() -> None:
     for batch in buffer.get(4, np.random.default_rng(0)):
         sizes.append(len(batch.paths))
         ends = np.cumsum([len(path.action) for path in batch.paths])
-        assert len(batch.returns) == len(batch.feature_of) == ends[-1]
+        assert len(batch.targets) == len(batch.feature_of) == ends[-1]
         for path, end in zip(batch.paths, ends, strict=True):
             span = slice(end - len(path.action), end)
-            seen[tuple(batch.returns[span].numpy())] = (path, tuple(batch.old_log_prob[span].numpy()))
+            seen[tuple(batch.targets[span].numpy())] = (path, tuple(batch.old_log_prob[span].numpy()))
     assert sizes == [4, 4, 4, 4, 2]
     assert seen == expected
 
@@ -245,7 +248,7 @@ def test_a_time_limit_bootstraps_from_the_observation_it_cut_off(truncates: bool
     assert set(buffer.final_prompts) == (
         set(zip(*np.nonzero(buffer.episode_ends), strict=True)) if truncates else set()
     )
-    last_tokens = state["returns"][state["offsets"][1:] - 1].reshape(16, n_envs)
+    last_tokens = state["targets"][state["offsets"][1:] - 1].reshape(16, n_envs)
     for step in zip(*np.nonzero(buffer.episode_ends), strict=True):
         following = 0.0
         if truncates:

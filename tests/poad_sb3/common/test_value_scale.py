@@ -9,7 +9,8 @@ import pytest
 import torch
 from toy import ONE_STEP, LampEnv, SaveAt, collect, everything, hold_still, make_method, randomise, run_update
 
-from poad_sb3.language_model.critic import ReturnScale, TokenCritic
+from poad_sb3.common.critics import TokenCritic
+from poad_sb3.language_model.critic import ReturnScale
 
 BATCHES = [(40, 5.0, 3.0), (7, -20.0, 0.1), (1, 3.0, 0.0), (300, 100.0, 50.0)]
 """Sizes, means and deviations of returns."""
@@ -66,13 +67,13 @@ def test_the_value_loss_is_in_units_of_the_returns(name: str) -> None:
     critic, state = agent.policy.critic, agent.rollout_buffer.get_state()
     critic.scale.count.fill_(1e-6)  # as if returns had been seen: the first renewal would turn clipping off
     # The values at sampling are of a while ago, so that some changes are clipped.
-    valued = state["has_value"]
-    state["old_values"] = state["old_values"] + np.linspace(-0.4, 0.4, len(valued), dtype=np.float32)
+    valued = state["has_target"]
+    state["old_outputs"] = state["old_outputs"] + np.linspace(-0.4, 0.4, len(valued), dtype=np.float32)
     agent.rollout_buffer.set_state(state)
     logged = run_update(agent)
-    deviation = state["returns"][valued].std()
+    deviation = state["targets"][valued].std()
     values = critic(torch.from_numpy(state["features"]))[torch.from_numpy(state["feature_of"][valued])]
-    old, returns = (torch.from_numpy(state[key][valued]) for key in ("old_values", "returns"))
+    old, returns = (torch.from_numpy(state[key][valued]) for key in ("old_outputs", "targets"))
     clipped = old / deviation + ((values - old) / deviation).clamp(-0.2, 0.2)
     losses = torch.stack([((values - returns) / deviation) ** 2, (clipped - returns / deviation) ** 2])
     loss = losses.max(0).values.mean()

@@ -197,9 +197,9 @@ def test_credit_of_whole_actions_is_that_of_sb3(truncates: bool) -> None:
     assert rollout.ends[:-1].any()
     assert rollout.truncated.any() == truncates
     theirs = sb3_buffer(rollout, gamma=0.9, gae_lambda=0.8)
-    valued = state["has_value"]
+    valued = state["has_target"]
     np.testing.assert_allclose(state["advantages"][valued], theirs.advantages.ravel(), rtol=0, atol=1e-5)
-    np.testing.assert_allclose(state["returns"][valued], theirs.returns.ravel(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(state["targets"][valued], theirs.returns.ravel(), rtol=0, atol=1e-5)
     assert np.abs(theirs.advantages).max() > 0.1
 
 
@@ -209,10 +209,10 @@ def test_the_value_of_a_whole_action_is_read_at_the_last_token_of_its_prompt() -
     state = agent.rollout_buffer.get_state()
     assert len({len(path.prompt) for path in state["paths"]}) > 1
     alone = [state_value(agent.policy, agent.policy.lm.prompt_ids(question.text)) for question in asked]
-    np.testing.assert_allclose(state["old_values"][state["has_value"]], alone, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(state["old_outputs"][state["has_target"]], alone, rtol=0, atol=1e-4)
     assert np.std(alone) > 1e-3
     for batch in agent.rollout_buffer.get(5, np.random.default_rng(1)):
-        again = agent.policy.critic(batch.features)[batch.feature_of[batch.has_value]].detach().numpy()
+        again = agent.policy.critic(batch.features)[batch.feature_of[batch.has_target]].detach().numpy()
         expected = [state_value(agent.policy, path.prompt) for path in batch.paths]
         np.testing.assert_allclose(again, expected, rtol=0, atol=1e-4)
 
@@ -238,7 +238,7 @@ def test_token_credit_of_a_rollout_is_the_literal_sum(name: str, truncates: bool
         gae_lambda_token=0.7,
     )
     np.testing.assert_allclose(state["advantages"], flat(rollout, expected), rtol=0, atol=1e-4)
-    np.testing.assert_allclose(state["returns"], flat(rollout, expected + rollout.values), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(state["targets"], flat(rollout, expected + rollout.values), rtol=0, atol=1e-4)
 
 
 # ------------------------------------------------------------------ discounts by duration
@@ -259,7 +259,7 @@ def test_actions_are_discounted_by_their_durations(name: str) -> None:
         gamma_token=0.9 if name in ("NTPO", "ARCHER") else 1.0,
         gae_lambda_token=1.0,
     )
-    np.testing.assert_allclose(state["advantages"][state["has_value"]], flat(rollout, expected), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(state["advantages"][state["has_target"]], flat(rollout, expected), rtol=0, atol=1e-4)
 
 
 def test_without_the_option_every_action_takes_one_step() -> None:

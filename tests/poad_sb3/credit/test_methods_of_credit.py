@@ -47,7 +47,7 @@ def test_no_critic_is_made_or_saved(tmp_path: Path, name: str) -> None:
     assert agent.policy.critic_optimizer is None
     assert not [key for key in agent.policy.state_dict() if "critic" in key]
     flat = agent.rollout_buffer.all_samples()
-    assert not flat.has_value.any()
+    assert not flat.has_target.any()
     assert flat.features.numel() == 0
     logged = agent.logger.name_to_value
     assert not [key for key in logged if key.startswith("train/") and ("value" in key or "critic" in key)]

@@ -65,7 +65,7 @@ def first_update(model_folder: Path, device: str, way: str) -> tuple[object, obj
     lm, samples, critic = model.policy.lm, model.rollout_buffer.all_samples(), model.policy.critic
     assert critic is not None
     of_critic = torch.cat([parameter.grad.flatten() for parameter in critic.parameters() if parameter.grad is not None])
-    numbers = [samples.old_log_prob, samples.advantages, samples.returns, adapter_gradient(model.policy), of_critic]
+    numbers = [samples.old_log_prob, samples.advantages, samples.targets, adapter_gradient(model.policy), of_critic]
     kinds, actions = (lm.plain_passes, lm.packs_trees, lm.caches), [path.action for path in samples.paths]
     return kinds, actions, [tensor.cpu() for tensor in numbers]
 

@@ -1,0 +1,194 @@
+"""Critics: closed forms of values and targets, and what an update and a checkpoint make of them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy import LampEnv, SaveAt, collect, everything, make_method, randomise
+
+from poad_sb3.common.critics import CRITICS, DuelingCritic, StateCritic
+from poad_sb3.credit.advantages import next_state_values
+from poad_sb3.credit.estimators import GAE, Rollout
+
+IS_STATE = torch.tensor([True, False, False, True, True, False])
+"""Hidden states of three actions, of three, one and two tokens."""
+
+
+def rollout_of(seed: int, *, tokens: int = 4, envs: int = 2) -> Rollout:
+    """A rollout with one-token actions, a terminal state, a time limit, and an end in mid-episode."""
+    rng = np.random.default_rng(seed)
+    shape = (6, envs)
+    ends = np.zeros(shape, dtype=bool)
+    ends[2], ends[4, 0] = True, True
+    truncated = ends & (rng.random(shape) < 0.5)
+    lengths = rng.integers(1, tokens + 1, shape)
+    return Rollout(
+        rewards=rng.normal(size=shape),
+        lengths=lengths,
+        episode_ends=ends,
+        counted=np.ones(shape, dtype=bool),
+        values=np.where(np.arange(tokens) < lengths[..., None], rng.normal(size=(*shape, tokens)), 0.0),
+        last_values=rng.normal(size=envs),
+        final_values=np.where(truncated, rng.normal(size=shape), 0.0),
+        durations=rng.integers(1, 4, shape).astype(float),
+        groups=np.zeros(shape, dtype=np.int64),
+        states=np.zeros(shape, dtype=np.int64),
+    )
+
+
+@pytest.mark.parametrize("gamma_token", [1.0, 0.8])
+@pytest.mark.parametrize("seed", range(3))
+def test_targets_are_the_lambda_return_of_the_state_and_one_step_of_the_prefix(seed: int, gamma_token: float) -> None:
+    rollout, credit = rollout_of(seed), GAE(0.9, 0.7, gamma_token, 0.6)
+    returns, advantages = credit.state_returns(rollout), credit.one_step_advantages(rollout)
+    values = rollout.values[..., 0]
+    following = next_state_values(values, rollout.last_values, rollout.episode_ends, rollout.final_values)
+    for step, env in np.ndindex(rollout.rewards.shape):
+        total, weight = 0.0, 1.0
+        for later in range(step, 6):
+            inside = gamma_token ** (rollout.lengths[later, env] - 1)
+            gamma = 0.9 ** rollout.durations[later, env]
+            delta = inside * (rollout.rewards[later, env] + gamma * following[later, env]) - values[later, env]
+            total += weight * delta
+            weight *= inside * gamma * 0.7
+            if rollout.episode_ends[later, env]:
+                break
+        assert returns[step, env] == pytest.approx(values[step, env] + total, abs=1e-12)
+        paid = rollout.rewards[step, env] + 0.9 ** rollout.durations[step, env] * following[step, env]
+        for token in range(rollout.lengths[step, env]):
+            discount = gamma_token ** (rollout.lengths[step, env] - 1 - token)
+            assert advantages[step, env, token] == pytest.approx(discount * paid - values[step, env], abs=1e-12)
+
+
+def test_advantages_of_exact_values_are_their_expected_targets() -> None:
+    """Over all actions of three tokens: E[d | prefix] = V(prefix) - V(s), which is 0 for the empty prefix."""
+    rng = np.random.default_rng(0)
+    actions = list(itertools.product(range(2), range(3), range(2)))
+    chances, paid = rng.dirichlet(np.ones(len(actions))), rng.normal(size=len(actions))
+    value = chances @ paid
+    n = len(actions)
+    values = np.zeros((1, n, 3))
+    values[..., 0] = value
+    one, nothing = np.ones((1, n)), np.zeros((1, n))
+    rollout = Rollout(
+        paid[None], 3 * one.astype(int), one > 0, one > 0, values, nothing[0], nothing, one, 0 * one, 0 * one
+    )
+    targets = DuelingCritic.targets(GAE(0.9), rollout, np.zeros_like(values))
+    np.testing.assert_allclose(targets[..., 0], paid[None], atol=1e-12)
+    for length in (1, 2):
+        for prefix in {action[:length] for action in actions}:
+            below = [number for number, action in enumerate(actions) if action[:length] == prefix]
+            share = chances[below] / chances[below].sum()
+            assert share @ targets[0, below, length] == pytest.approx(share @ paid[below] - value, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", CRITICS)
+def test_values_of_prefixes_follow_from_the_outputs(kind: str) -> None:
+    outputs = torch.tensor([1.0, 0.1, 0.2, 2.0, 3.0, 0.3])
+    expected = {
+        "token": outputs,
+        "state": torch.tensor([1.0, 1.0, 1.0, 2.0, 3.0, 3.0]),
+        "dueling": torch.tensor([1.0, 1.1, 1.2, 2.0, 3.0, 3.3]),
+    }
+    torch.testing.assert_close(CRITICS[kind].values(outputs, IS_STATE), expected[kind])
+
+
+def test_states_and_prefixes_have_networks_and_whitening_of_their_own() -> None:
+    critic, features = DuelingCritic(8, (16,)), torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    randomise(critic, scale=0.5)
+    critic.observe(features, IS_STATE)
+    torch.testing.assert_close(critic.whitening.mean, features[IS_STATE].mean(0))
+    torch.testing.assert_close(critic.advantage.whitening.mean, features[~IS_STATE].mean(0))
+    outputs = critic.outputs(features, IS_STATE)
+    assert torch.equal(outputs[IS_STATE], critic(features[IS_STATE]))
+    assert torch.equal(outputs[~IS_STATE], critic.advantage(features[~IS_STATE]))
+    only_states = StateCritic(8, (16,))
+    only_states.observe(features, IS_STATE)
+    assert float(only_states.whitening.count) == 3
+
+
+@pytest.mark.parametrize("kind", ["state", "dueling"])
+def test_one_token_actions_have_no_prefix(kind: str) -> None:
+    critic = CRITICS[kind](8, (16,))
+    features, is_state = torch.randn(3, 8), torch.ones(3, dtype=torch.bool)
+    critic.observe(features, is_state)
+    critic.observe_targets(torch.tensor([1.0, 2.0, 3.0]), is_state)
+    outputs = critic.outputs(features, is_state)
+    assert torch.equal(critic.values(outputs, is_state), outputs)
+    assert torch.isfinite(critic.units(is_state)).all()
+
+
+@pytest.mark.parametrize("name", ["POAD", "POAD, free", "TWOSOME"])
+@pytest.mark.parametrize("kind", ["state", "dueling"])
+def test_a_rollout_is_valued_and_learned_from(name: str, kind: str) -> None:
+    """Values in the buffer are those of the networks, one prefix at a time; an update moves every network it trains."""
+    agent, _ = collect(name, critic=kind, n_steps=8, gamma=0.9, env={"truncates": True})
+    randomise(agent.policy.critic)
+    before = {key: tensor.clone() for key, tensor in agent.policy.critic.named_parameters()}
+    agent.learn(16)
+    flat, critic = agent.rollout_buffer.all_samples(), agent.policy.critic
+    is_state = flat.is_state[flat.feature_of]
+    learns_prefixes = kind == "dueling" and name != "TWOSOME"
+    assert torch.equal(flat.has_target, torch.ones_like(is_state) if learns_prefixes else flat.has_target & is_state)
+    assert int(flat.has_target.sum()) == (len(flat.has_target) if learns_prefixes else len(flat.paths))
+    trained = {key for key, tensor in critic.named_parameters() if not torch.equal(tensor, before[key])}
+    assert trained == {key for key in before if learns_prefixes or not key.startswith("advantage")}
+    for action in agent.rollout_buffer.sampled_actions():
+        if kind == "state":
+            assert len(set(action.values.tolist())) == 1
+        assert len(action.values) == (1 if name == "TWOSOME" else len(action.path.action))
+    assert "train/explained_variance" in agent.logger.name_to_value
+    assert ("train/advantage_explained_variance" in agent.logger.name_to_value) == learns_prefixes
+
+
+def test_a_critic_of_states_without_decay_gives_every_token_the_advantage_of_its_action() -> None:
+    agent, _ = collect("POAD", critic="state", n_steps=8, gamma=0.9, gae_lambda=0.8)
+    randomise(agent.policy.critic)
+    agent.learn(16)
+    for action in agent.rollout_buffer.sampled_actions():
+        np.testing.assert_allclose(action.advantages, action.advantages[0], atol=1e-6)
+    decayed, _ = collect("POAD", critic="state", n_steps=8, gamma=0.9, gae_lambda=0.8, gae_lambda_token=0.5)
+    actions = list(decayed.rollout_buffer.sampled_actions())
+    assert any(np.ptp(action.advantages) > 1e-4 for action in actions if len(action.path.decisions) > 1)
+
+
+def test_features_of_the_base_model_do_not_change_what_a_critic_of_states_learns() -> None:
+    """`kl_coef` needs the features of all tokens; targets and values are still of states.
+
+    (The whitening counts a state once for each distinct row, so that values differ a little.)
+    """
+    plain, _ = collect("POAD", critic="state", n_steps=8)
+    anchored, _ = collect("POAD", critic="state", n_steps=8, kl_coef=0.1)
+    ours, theirs = (agent.rollout_buffer.all_samples() for agent in (plain, anchored))
+    for name in ("has_target", "targets", "old_outputs", "advantages"):
+        torch.testing.assert_close(getattr(theirs, name), getattr(ours, name), rtol=0, atol=1e-3)
+    assert len(theirs.features) > len(ours.features)
+
+
+def test_training_with_two_networks_resumes_exactly(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"critic": "dueling", "normalize_value": True, "n_steps": 8}
+    straight = make_method("POAD", **arguments)
+    straight.learn(32, callback=SaveAt(16, tmp_path / "model.zip"))
+    resumed = type(straight).load(tmp_path / "model.zip", LampEnv())
+    assert isinstance(resumed.policy.critic, DuelingCritic)
+    resumed.learn(32 - resumed.num_timesteps, reset_num_timesteps=False)
+    assert everything(resumed) == everything(straight)
+
+
+def test_a_rollout_of_another_version_is_refused() -> None:
+    agent, _ = collect("POAD", n_steps=4)
+    state = agent.rollout_buffer.get_state()
+    del state["targets"]
+    with pytest.raises(ValueError, match=r"Expected a rollout with targets; this one was saved by another version"):
+        agent.rollout_buffer.set_state(state)
+
+
+def test_estimators_without_a_critic_ignore_its_kind() -> None:
+    credit = make_method("GRPO", n_envs=2, n_steps=4).credit
+    assert "critic" in replace(credit).ignores
