@@ -139,7 +139,7 @@ class PolicyAgent(Agent):
         policy = cast("LLMPolicy", self.policy)
         if not hasattr(policy, "token_values") or policy.critic is None:
             return ()
-        values: list[float] = policy.token_values([path]).values.tolist()
+        values: list[float] = policy.token_values([path]).values[0].tolist()
         return tuple(values[:1] * len(values) if self._whole_values else values)
 
 

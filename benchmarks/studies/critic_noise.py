@@ -119,10 +119,8 @@ def critic_table(policy: LLMPolicy, problem: Problem) -> Floats:
     for state, (text, actions) in enumerate(problem.texts):
         prompt = policy.distribution.prompt(Question(text, actions))
         token_values = policy.token_values([TokenPath(prompt, policy.lm.action_ids(action), ()) for action in actions])
-        values = token_values.values.cpu().numpy()
-        for action, start in enumerate(token_values.starts):
-            path = nodes[action, : lengths[action]]
-            table[0, state, parents[path]] = values[start : start + len(path)]
+        for action, values in enumerate(token_values.values):
+            table[0, state, parents[nodes[action, : lengths[action]]]] = values
     return table
 
 

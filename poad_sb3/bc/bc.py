@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -171,10 +171,10 @@ class BC:
             action = SampledAction("", transition.path, np.zeros(len(transition.path.action), dtype=np.float32))
             buffer.add([action], np.array([transition.reward]), np.array([transition.is_last]), {}, transition.duration)
 
-        def features(paths: Sequence[TokenPath]) -> TokenValues:
-            token_values = self.policy.token_values(paths, observe=True)
-            zeros = torch.zeros_like(token_values.values)
-            return token_values._replace(outputs=zeros, values=zeros)
+        def without_values(*args: Any, **kwargs: Any) -> TokenValues:
+            token_values = self.policy.token_values(*args, **kwargs, observe=True)
+            zeros = [np.zeros_like(values) for values in token_values.values]
+            return token_values._replace(outputs=torch.zeros_like(token_values.outputs), values=zeros)
 
-        buffer.compute_returns_and_advantage(features, [self._transitions[-1].path.prompt])
+        buffer.compute_returns_and_advantage(without_values, [self._transitions[-1].path.prompt])
         return buffer

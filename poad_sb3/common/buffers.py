@@ -119,7 +119,7 @@ class TokenRolloutBuffer(RolloutBuffer):
 
     def compute_returns_and_advantage(  # type: ignore[override]  # values come from one batched pass at the end
         self,
-        evaluate: Callable[[Sequence[TokenPath]], TokenValues],
+        evaluate: Callable[..., TokenValues],
         last_prompts: Sequence[TokenIds],
         *,
         all_features: bool = False,
@@ -143,20 +143,21 @@ class TokenRolloutBuffer(RolloutBuffer):
         paths = [action.path for action in actions]
         n_tokens = np.array([len(path.action) for path in paths])
         n_values = np.array([self.estimator.n_values(n) for n in n_tokens])
-        n_reads = n_values if self.critic.reads_prefixes else np.minimum(n_values, 1)
-        n_features = n_tokens if all_features else n_reads
-        self._has_all_features = all_features or bool((n_reads == n_tokens).all())
+        self._has_all_features = all_features or (self.critic.reads_prefixes and bool((n_values == n_tokens).all()))
         self._offsets = np.concatenate([[0], np.cumsum(n_tokens)]).astype(np.int64)
         # Of each token: step and environment of its action, position in it, and row of its features.
         step, env = (np.repeat(index, n_tokens) for index in np.nonzero(self.counted))
         position = np.concatenate([np.arange(n) for n in n_tokens])
-        token_values, last_values, final_values = self._evaluate(evaluate, paths, n_features, last_prompts)
-        has_features = position < np.repeat(n_features, n_tokens)
-        feature_of = np.repeat(token_values.starts, n_tokens) + np.where(has_features, position, 0)
-        has_value = position < np.repeat(n_values, n_tokens)
-        has_target = position < np.repeat(n_reads, n_tokens)
-        token_value, old_outputs = np.zeros(len(position)), np.zeros(len(position))
-        token_value[has_value] = token_values.values.cpu().numpy()[feature_of[has_value]]
+        token_values, last_values, final_values = self._evaluate(evaluate, paths, n_values, last_prompts, all_features)
+        self._values = token_values.values
+        pairs = zip(paths, n_values, strict=True)
+        reads = np.concatenate(
+            [self.critic.learned_reads(path, n) if n else np.full(len(path.action), -1) for path, n in pairs]
+        )
+        has_target = reads >= 0
+        reads_unlearned = position if self._has_all_features else 0
+        feature_of = np.repeat(token_values.starts, n_tokens) + np.where(has_target, reads, reads_unlearned)
+        old_outputs = np.zeros(len(position))
         old_outputs[has_target] = token_values.outputs.cpu().numpy()[feature_of[has_target]]
 
         is_decision = np.zeros(len(position), dtype=bool)
@@ -165,7 +166,8 @@ class TokenRolloutBuffer(RolloutBuffer):
         values = np.zeros((*self.counted.shape, int(n_values.max(initial=0))))
         decisions = np.zeros((*self.counted.shape, int(n_tokens.max())), dtype=bool)
         decisions[step, env, position] = is_decision
-        values[step[has_value], env[has_value], position[has_value]] = token_value[has_value]
+        has_value = position < np.repeat(n_values, n_tokens)
+        values[step[has_value], env[has_value], position[has_value]] = np.concatenate(self._values)
         lengths = np.ones(self.counted.shape, dtype=np.int64)
         lengths[self.counted] = n_tokens
         rollout = Rollout(
@@ -196,7 +198,7 @@ class TokenRolloutBuffer(RolloutBuffer):
             paths = [path if kept else path._replace(decisions=()) for path, kept in zip(paths, is_kept, strict=True)]
             is_decision &= np.repeat(is_kept, n_tokens)
         self._flat = TokenRolloutSamples(
-            paths=paths,
+            paths=[path._replace(leaves=None) for path in paths],  # only values need them
             is_decision=self._tensor(is_decision),
             has_target=self._tensor(has_target),
             old_log_prob=self._tensor(np.concatenate([action.log_probs for action in actions])),
@@ -208,15 +210,14 @@ class TokenRolloutBuffer(RolloutBuffer):
             features=token_values.features.to(self.device),
             is_state=token_values.is_state.to(self.device),
         )
-        of_actions = np.split(token_value.astype(np.float32), self._offsets[1:-1])
-        self._values = [of_action[:n] for of_action, n in zip(of_actions, n_values, strict=True)]
 
     def _evaluate(
         self,
-        evaluate: Callable[[Sequence[TokenPath]], TokenValues],
+        evaluate: Callable[..., TokenValues],
         paths: Sequence[TokenPath],
-        n_features: NDArray[np.integer],
+        n_values: NDArray[np.integer],
         last_prompts: Sequence[TokenIds],
+        all_features: bool,
     ) -> tuple[TokenValues, NDArray[np.float64], NDArray[np.float64]]:
         """Evaluate the first tokens of all actions, and the observations after them, in one batched pass.
 
@@ -225,20 +226,20 @@ class TokenRolloutBuffer(RolloutBuffer):
             observation, 0 elsewhere, `[steps, n_envs]`.
         """
         last_values, final_values = np.zeros(self.n_envs), np.zeros(self.counted.shape)
-        if not n_features.any():
-            nothing = torch.zeros(0)
-            starts = np.zeros(len(paths), dtype=np.int64)
-            no_features = TokenValues(torch.zeros(0, 0), nothing.bool(), nothing, nothing, starts)
-            return no_features, last_values, final_values
-        tokens = [path._replace(action=path.action[:n]) for path, n in zip(paths, n_features, strict=True)]
+        n = len(paths)
+        if not n_values.any() and not all_features:
+            nothing, starts = torch.zeros(0), np.zeros(n, dtype=np.int64)
+            no_values = [np.zeros(0, dtype=np.float32)] * n
+            return TokenValues(torch.zeros(0, 0), nothing.bool(), nothing, starts, no_values), last_values, final_values
         ends = [TokenPath(prompt, (0,), ()) for prompt in (*last_prompts, *self.final_prompts.values())]
-        token_values = evaluate([*tokens, *ends])
-        end_values = token_values.values.cpu().numpy()[token_values.starts[len(paths) :]]
+        token_values = evaluate([*paths, *ends], [*n_values.tolist(), *[1] * len(ends)], all_features=all_features)
         if self.estimator.has_critic:
+            end_values = [values[0] for values in token_values.values[n:]]
             last_values[:] = end_values[: self.n_envs]
             for at, value in zip(self.final_prompts, end_values[self.n_envs :], strict=True):
                 final_values[at] = value
-        return token_values._replace(starts=token_values.starts[: len(paths)]), last_values, final_values
+        of_paths = token_values._replace(starts=token_values.starts[:n], values=token_values.values[:n])
+        return of_paths, last_values, final_values
 
     def get(
         self,

@@ -9,22 +9,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from poad_sb3.credit.advantages import Floats
 from poad_sb3.credit.estimators import GAE, Rollout
+from poad_sb3.distributions.base import Leaves, TokenPath
 from poad_sb3.language_model.critic import ValueNetwork
+from poad_sb3.language_model.packing import TokenRow, tree_row
 from poad_sb3.settings.credit import CriticKind
 
-__all__ = ["CRITICS", "Critic", "DuelingCritic", "StateCritic", "TokenCritic"]
+Outputs = NDArray[np.floating]
+
+__all__ = ["CRITICS", "Critic", "DuelingCritic", "MarginalCritic", "StateCritic", "TokenCritic", "prefix_row"]
 
 
 class Critic(ValueNetwork, ABC):
     """Values of the prefixes of actions. The network that this class itself is values states, and perhaps more.
 
-    Hidden states are laid out action by action, the one before its first token, `is_state`, followed by those before
-    its other tokens, if the critic reads them.
+    The critic reads some hidden states of each path, first the one before its first token, `is_state`.
 
     Args:
         width: Hidden size of the language model.
@@ -35,8 +40,15 @@ class Critic(ValueNetwork, ABC):
 
     reads_prefixes: ClassVar[bool] = True
     """Whether the critic reads the hidden states inside an action."""
+    reads_leaves: ClassVar[bool] = False
+    """Whether the critic reads the ends of all listed actions, `TokenPath.leaves`."""
     n_networks: ClassVar[int] = 1
     """Number of networks."""
+
+    @classmethod
+    def row(cls, path: TokenPath, n_values: int) -> TokenRow:
+        """Return the row that reads the hidden states of a path which the values before its first tokens need."""
+        return prefix_row(path, n_values if cls.reads_prefixes else min(n_values, 1))
 
     def observe(self, features: Tensor, is_state: Tensor) -> None:
         """Add the features of a rollout to the statistics of the whitening, before they are valued."""
@@ -57,8 +69,14 @@ class Critic(ValueNetwork, ABC):
 
     @staticmethod
     @abstractmethod
-    def values(outputs: Tensor, is_state: Tensor) -> Tensor:
-        """Compute the value of each prefix from the outputs, `[n]`."""
+    def values(path: TokenPath, n_values: int, outputs: Outputs) -> Outputs:
+        """Compute the values before the first tokens of a path from the outputs for its reads, `[n_values]`."""
+
+    @classmethod
+    def learned_reads(cls, path: TokenPath, n_values: int) -> NDArray[np.int64]:
+        """Return the read whose output learns the target of each token, `[n_tokens]`; -1 where there is no target."""
+        reads = np.arange(len(path.action))
+        return np.where(reads < (n_values if cls.reads_prefixes else 1), reads, -1)
 
     @staticmethod
     @abstractmethod
@@ -81,9 +99,9 @@ class TokenCritic(Critic):
     """One network for all prefixes, which learns the returns of the estimator (the paper's)."""
 
     @staticmethod
-    def values(outputs: Tensor, is_state: Tensor) -> Tensor:
+    def values(path: TokenPath, n_values: int, outputs: Outputs) -> Outputs:
         """See `Critic.values`."""
-        return outputs
+        return outputs[:n_values]
 
     @staticmethod
     def targets(estimator: GAE, rollout: Rollout, advantages: Floats) -> Floats:
@@ -104,9 +122,9 @@ class StateCritic(Critic):
         self.observe_features(features[is_state])
 
     @staticmethod
-    def values(outputs: Tensor, is_state: Tensor) -> Tensor:
+    def values(path: TokenPath, n_values: int, outputs: Outputs) -> Outputs:
         """See `Critic.values`."""
-        return outputs[_states(is_state)]
+        return np.repeat(outputs[:1], n_values)
 
     @staticmethod
     def targets(estimator: GAE, rollout: Rollout, advantages: Floats) -> Floats:
@@ -153,9 +171,9 @@ class DuelingCritic(StateCritic):
         return numbers
 
     @staticmethod
-    def values(outputs: Tensor, is_state: Tensor) -> Tensor:
+    def values(path: TokenPath, n_values: int, outputs: Outputs) -> Outputs:
         """See `Critic.values`."""
-        return outputs[_states(is_state)] + torch.where(is_state, 0.0, outputs)
+        return np.concatenate([outputs[:1], outputs[0] + outputs[1:n_values]])
 
     @staticmethod
     def targets(estimator: GAE, rollout: Rollout, advantages: Floats) -> Floats:
@@ -173,15 +191,75 @@ class DuelingCritic(StateCritic):
         }
 
 
+class MarginalCritic(DuelingCritic):
+    """V(prefix) = V(s) + E[A | prefix] - E[A]: A of whole listed actions, averaged by the policy at sampling.
+
+    A is read after the end token of each listed action, and learns r + gamma V(s') - V(s) of the sampled one. Values
+    are a martingale under the policy whatever A is, so that no token gets credit on average but for what it decides.
+
+    Of longer lists, the `max_leaves` most probable actions are read, the sampled one among them, in place of all. The
+    error of E[A | prefix] is at most the probability of the rest, given the prefix, times the range of A.
+    """
+
+    reads_prefixes = False
+    reads_leaves = True
+    max_leaves: ClassVar[int] = 256
+    """Maximum number of actions that are read for each state."""
+
+    @classmethod
+    def row(cls, path: TokenPath, n_values: int) -> TokenRow:
+        """See `Critic.row`."""
+        if path.leaves is None or n_values <= 1:
+            return prefix_row(path, min(n_values, 1))
+        return tree_row(path.prompt, [(), *(path.leaves.sequences[leaf] for leaf in cls._kept(path, path.leaves))])
+
+    @classmethod
+    def _kept(cls, path: TokenPath, leaves: Leaves) -> Sequence[int]:
+        """Return the indices of the actions that are read, in the order of the list."""
+        n = len(leaves.sequences)
+        if n <= cls.max_leaves:
+            return range(n)
+        sampled = leaves.sequences.index(path.action)
+        order = sorted(range(n), key=lambda leaf: (leaf != sampled, -leaves.probabilities[leaf]))
+        return sorted(order[: cls.max_leaves])
+
+    @classmethod
+    def values(cls, path: TokenPath, n_values: int, outputs: Outputs) -> Outputs:
+        """See `Critic.values`."""
+        values = np.repeat(outputs[:1], n_values)
+        if path.leaves is None or n_values <= 1:
+            return values
+        left = cls._kept(path, path.leaves)
+        advantages, chances = np.zeros((2, len(path.leaves.sequences)))
+        advantages[left], chances[left] = outputs[1:], [path.leaves.probabilities[leaf] for leaf in left]
+        overall = chances @ advantages / chances.sum()
+        for j in range(1, n_values):
+            left = [leaf for leaf in left if path.leaves.sequences[leaf][j - 1] == path.action[j - 1]]
+            if chances[left].sum() > 0:  # it may underflow
+                values[j] += chances[left] @ advantages[left] / chances[left].sum() - overall
+        return values
+
+    @classmethod
+    def learned_reads(cls, path: TokenPath, n_values: int) -> NDArray[np.int64]:
+        """See `Critic.learned_reads`: of the state at the first token, of the sampled action at its end token."""
+        reads = np.full(len(path.action), -1)
+        if path.leaves is not None and n_values > 1:
+            kept = cls._kept(path, path.leaves)
+            reads[-1] = 1 + [path.leaves.sequences[leaf] for leaf in kept].index(path.action)
+        reads[:1] = 0
+        return reads
+
+
 CRITICS: dict[CriticKind, type[Critic]] = {
     CriticKind.TOKEN: TokenCritic,
     CriticKind.STATE: StateCritic,
     CriticKind.DUELING: DuelingCritic,
+    CriticKind.MARGINAL: MarginalCritic,
 }
 """Critics by kind."""
 
 
-def _states(is_state: Tensor) -> Tensor:
-    """Return the index of the state that each prefix begins at: the last one up to it, `[n]`."""
-    states = is_state.nonzero()[:, 0]
-    return states[is_state.cumsum(0) - 1]
+def prefix_row(path: TokenPath, n: int) -> TokenRow:
+    """Return the row that reads the hidden state before each of the first `n` tokens of an action."""
+    start = len(path.prompt) - 1
+    return TokenRow((*path.prompt, *path.action[: n - 1]), None, tuple(range(start, start + n)))

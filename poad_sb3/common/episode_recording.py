@@ -245,12 +245,9 @@ class EpisodeRecordingCallback(BaseCallback):
                     policy.distribution.prompt(episode.question), (0,), ()
                 )
         token_values = policy.token_values([*paths.values()])
-        flat, is_whole = token_values.values.tolist(), getattr(self.model, "credit_level", None) == "action"
-        values = {}
-        for (key, path), start in zip(paths.items(), token_values.starts.tolist(), strict=True):
-            n = len(path.action)
-            values[key] = flat[start : start + 1] * n if is_whole else flat[start : start + n]
-        return values
+        is_whole = getattr(self.model, "credit_level", None) == "action"
+        values = {key: of_path.tolist() for key, of_path in zip(paths, token_values.values, strict=True)}
+        return {key: row[:1] * len(row) if is_whole else row for key, row in values.items()}
 
     def _credits(self, episodes: Sequence[_Recorded]) -> dict[tuple[int, int], list[float]]:
         """Return the advantages of a method without a critic by episode and step: the episodes are its batch."""

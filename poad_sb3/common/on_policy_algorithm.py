@@ -285,6 +285,16 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 "Expected kl_coef with action_sampling='trie' or 'free': the base model's distribution over whole "
                 f"candidates is not among the cached features; got {self.kl_coef}. Fix: leave one of them out."
             )
+        if credit.critic == CriticKind.MARGINAL and sampling.action_sampling == ActionSampling.FREE:
+            raise ValueError(
+                "Expected listed actions with critic='marginal', which averages over them; got action_sampling='free'. "
+                "Fix: critic='dueling'."
+            )
+        if credit.critic == CriticKind.MARGINAL and self.kl_coef:
+            raise ValueError(
+                "Expected kl_coef=0 with critic='marginal', which does not read the hidden states at decisions; got "
+                f"{self.kl_coef}. Fix: critic='dueling'."
+            )
         if self.n_episodes is not None and self.env is not None and self.n_episodes * self.n_envs % credit.group_size:
             raise ValueError(
                 f"Expected n_episodes of each of {self.n_envs} environments to make whole groups of "

@@ -14,7 +14,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from lang_envs import EncodingError, TokenSequence
-from poad_sb3.common.critics import CRITICS, Critic
+from poad_sb3.common.critics import CRITICS, Critic, prefix_row
 from poad_sb3.common.rollout_types import TokenValues
 from poad_sb3.distributed.sharding import like
 from poad_sb3.distributions import ActionDistribution, FreeDistribution, make_distribution
@@ -252,6 +252,7 @@ class LLMPolicy(TextPolicy):
             critic_schedule = critic_lr_schedule or lr_schedule
             self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), lr=critic_schedule(1), eps=1e-5)
         self.distribution: ActionDistribution = make_distribution(self.lm, sampling)
+        self.distribution.records_leaves = self.critic is not None and self.critic.reads_leaves
         trained = self.adapter_parameters()
         self._rollout_scores, self._predict_scores = ScoreCache(trained), ScoreCache(trained)
         self.seed(int(torch.randint(2**62, ())))
@@ -304,23 +305,30 @@ class LLMPolicy(TextPolicy):
         return self.distribution.evaluate(paths, whole_actions=whole_actions, base_features=base_features)
 
     @torch.no_grad()
-    def token_values(self, paths: Sequence[TokenPath], *, observe: bool = False) -> TokenValues:
-        """Compute features and values before each action token of some paths; equal paths go through the model once.
+    def token_values(
+        self,
+        paths: Sequence[TokenPath],
+        n_values: Sequence[int] | None = None,
+        *,
+        all_features: bool = False,
+        observe: bool = False,
+    ) -> TokenValues:
+        """Compute features and values before action tokens of some paths; equal paths go through the model once.
 
         Without a critic all values are 0.
 
         Args:
             paths: Paths of prompts and actions.
+            n_values: Number of tokens of each path, from the first on, before which to compute values; None for all.
+            all_features: Whether to compute the features before all tokens, whether or not the critic reads them.
             observe: Whether to update the critic's whitening with these features first.
         """
-        rows = [
-            TokenRow(
-                (*path.prompt, *path.action[:-1]),
-                None,
-                tuple(range(len(path.prompt) - 1, len(path.prompt) + len(path.action) - 1)),
-            )
-            for path in paths
-        ]
+        if n_values is None:
+            n_values = [len(path.action) for path in paths]
+        if self.critic is None or all_features:
+            rows = [prefix_row(path, len(path.action)) for path in paths]
+        else:
+            rows = [self.critic.row(path, n) for path, n in zip(paths, n_values, strict=True)]
         starts: dict[TokenRow, int] = {}
         total = 0
         for row in rows:
@@ -332,19 +340,24 @@ class LLMPolicy(TextPolicy):
         is_state = torch.zeros(len(features), dtype=torch.bool, device=features.device)
         is_state[[*starts.values()]] = True
         if self.critic is None:
-            zeros = features.new_zeros(len(features))
-            return TokenValues(features, is_state, zeros, zeros, start_of)
+            values = [np.zeros(n, dtype=np.float32) for n in n_values]
+            return TokenValues(features, is_state, features.new_zeros(len(features)), start_of, values)
         if observe:
             self.critic.observe(features, is_state)
         outputs = self.critic.outputs(features, is_state)
-        return TokenValues(features, is_state, outputs, self.critic.values(outputs, is_state), start_of)
+        on_host = outputs.cpu().numpy()
+        values = [
+            self.critic.values(path, n, on_host[start : start + len(row.reads)])
+            for path, n, start, row in zip(paths, n_values, start_of, rows, strict=True)
+        ]
+        return TokenValues(features, is_state, outputs, start_of, values)
 
     def predict_values(self, observation: Any) -> Tensor:
         """Return the value of each observation before any action token, `[n]`; 0 without a critic."""
         if self.critic is None:
             return torch.zeros(len(parse_observation(observation)[0]), device=self.device)
         token_values = self.token_values([TokenPath(prompt, (0,), ()) for prompt in self.prompts(observation)])
-        return token_values.values[token_values.starts]
+        return torch.from_numpy(np.concatenate(token_values.values)).to(self.device)
 
     def forward(self, observation: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Return actions `[n, max_length]`, state values `[n]` and log-probabilities of the whole actions `[n]`."""

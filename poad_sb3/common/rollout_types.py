@@ -12,21 +12,21 @@ from poad_sb3.distributions.base import TokenPath
 
 
 class TokenValues(NamedTuple):
-    """Features and values of the tokens of some paths; equal paths share them.
+    """Features and values of the tokens of some paths; equal paths share the features.
 
     Attributes:
-        features: Frozen-trunk features before each token, `[F, hidden]`.
+        features: Frozen-trunk features that the critic reads, those of a path in a row, `[F, hidden]`.
         is_state: Whether the features are those before a first token, bool `[F]`.
         outputs: Outputs of the critic's networks for the features, `[F]`.
-        values: Values that follow from the outputs, `[F]`.
-        starts: Start of each path's tokens in these arrays, `[n_paths]`.
+        starts: Row of the first features of each path, `[n_paths]`.
+        values: Value before each token of each path, `[n]` each.
     """
 
     features: Tensor
     is_state: Tensor
     outputs: Tensor
-    values: Tensor
     starts: NDArray[np.int64]
+    values: list[NDArray[np.float32]]
 
 
 class TokenRolloutSamples(NamedTuple):

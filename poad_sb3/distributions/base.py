@@ -27,6 +27,7 @@ __all__ = [
     "ActionEvaluation",
     "DecisionRow",
     "Edges",
+    "Leaves",
     "SampledAction",
     "ScoreCache",
     "TokenChoice",
@@ -68,6 +69,18 @@ class DecisionRow(NamedTuple):
         return self.children if self.mixture is None else self.mixture.counts
 
 
+class Leaves(NamedTuple):
+    """The listed actions that an action was chosen among.
+
+    Attributes:
+        sequences: Token ids of each.
+        probabilities: Probability of each at sampling.
+    """
+
+    sequences: tuple[TokenIds, ...]
+    probabilities: tuple[float, ...]
+
+
 class TokenPath(NamedTuple):
     """A prompt and the action sampled after it, as token ids, complete for scoring it again.
 
@@ -79,6 +92,7 @@ class TokenPath(NamedTuple):
             path alone is enough.
         nodes: Indices of the row's decisions that are on this path.
         temperature: Sampling temperature.
+        leaves: Listed actions, if `ActionDistribution.records_leaves`.
     """
 
     prompt: TokenIds
@@ -87,6 +101,7 @@ class TokenPath(NamedTuple):
     row: DecisionRow | None = None
     nodes: tuple[int, ...] = ()
     temperature: float = 1.0
+    leaves: Leaves | None = None
 
 
 class SampledAction(NamedTuple):
@@ -167,6 +182,9 @@ class ActionDistribution(ABC):
 
     samples_elsewhere: ClassVar[bool] = False
     """Whether actions come from another engine than the passes of `lm`."""
+
+    records_leaves: bool = False
+    """Whether sampled paths hold the listed actions and their probabilities, which a marginal critic reads."""
 
     def __init__(self, lm: LanguageModel) -> None:
         self.lm = lm

@@ -23,6 +23,7 @@ from poad_sb3.distributions.base import (
     ActionDistribution,
     DecisionRow,
     Edges,
+    Leaves,
     SampledAction,
     ScoreCache,
     TokenChoice,
@@ -186,12 +187,21 @@ class TrieDistribution(ActionDistribution):
         path = self._path(tokenized, pick)
         of_tokens = np.zeros(len(path.action), dtype=np.float32)
         of_tokens[[decision.position for decision in path.decisions]] = log_probs
+        if self.records_leaves:
+            path = self._with_leaves(path, tokenized, self._scores_of([tokenized.row], cache)[0])
         return SampledAction((question.actions or ())[pick], path, of_tokens)
 
     def _sampled(
         self, text: str, tokenized: TokenizedQuestion, scores: NDArray[np.float32], pick: int
     ) -> SampledAction:
-        return SampledAction(text, self._path(tokenized, pick), path_log_probs(tokenized.trie, scores, pick))
+        path = self._path(tokenized, pick)
+        if self.records_leaves:
+            path = self._with_leaves(path, tokenized, scores)
+        return SampledAction(text, path, path_log_probs(tokenized.trie, scores, pick))
+
+    def _with_leaves(self, path: TokenPath, tokenized: TokenizedQuestion, scores: NDArray[np.float32]) -> TokenPath:
+        probabilities = np.exp(action_log_probs(tokenized.trie, scores))
+        return path._replace(leaves=Leaves(tokenized.trie.sequences, tuple(probabilities.tolist())))
 
     def _path(self, tokenized: TokenizedQuestion, pick: int) -> TokenPath:
         actions, decisions = tokenized.trie.sequences, tokenized.trie.decisions

@@ -19,6 +19,8 @@ class CriticKind(StrEnum):
     """A network of states alone: every prefix of an action has the value of its state."""
     DUELING = "dueling"
     """The value of the state plus the advantage of the prefix, from two networks."""
+    MARGINAL = "marginal"
+    """Of listed actions: the value of the state plus the expected advantage of the actions that are left."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ class CreditSettings(Settings):
     critic: str = setting(
         CriticKind.TOKEN,
         Choice(words=tuple(CriticKind)),
-        "values inside an action: of one network for all prefixes (token), that of the state (state), or with the "
-        "prefix's advantage over it from a second network (dueling)",
+        "values inside an action: of one network for all prefixes (token), that of the state (state), or with an "
+        "advantage over it from a second network, of the prefix (dueling) or of the listed actions that are left under "
+        "the policy (marginal)",
     )
     bootstrap: str = setting(
         "state",

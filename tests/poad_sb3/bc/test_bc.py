@@ -198,7 +198,7 @@ def test_the_critic_learns_the_returns(normalize_value: bool) -> None:
     adapter = [parameter.clone() for parameter in model.policy.adapter_parameters()]
     BC(model, SHAPES, critic_learning_rate=3e-3).train(0, 1000)
     values = model.policy.token_values(paths(model.policy, SHAPES))
-    firsts = values.values[torch.from_numpy(values.starts)]
+    firsts = torch.tensor([row[0] for row in values.values])
     returns = torch.tensor([0.5, 1 + 0.81 * -0.25 + 0.729 * 2, 0.9 * -0.25 + 0.81 * 2, -0.25 + 0.9 * 2, 2.0, 0.9, 1.0])
     assert (firsts - returns).square().mean() < 0.1 * returns.var()
     assert all(map(torch.equal, model.policy.adapter_parameters(), adapter))
@@ -220,7 +220,7 @@ def test_a_warm_start_has_the_log_probabilities_of_the_base(
     assert torch.equal(log_probs(model, demonstrations), log_probs(cloned, demonstrations))
     if model.policy.critic is not None:
         both = [
-            algorithm.policy.token_values(paths(algorithm.policy, demonstrations)).values
+            algorithm.policy.token_values(paths(algorithm.policy, demonstrations)).outputs
             for algorithm in (model, cloned)
         ]
         assert torch.equal(*both)

@@ -12,9 +12,11 @@ import pytest
 import torch
 from toy import LampEnv, SaveAt, collect, everything, make_method, randomise
 
-from poad_sb3.common.critics import CRITICS, DuelingCritic, StateCritic
+from poad_sb3.common.critics import CRITICS, DuelingCritic, MarginalCritic, StateCritic
 from poad_sb3.credit.advantages import next_state_values
 from poad_sb3.credit.estimators import GAE, Rollout
+from poad_sb3.distributions.base import Leaves, TokenPath
+from poad_sb3.language_model.packing import path_to
 
 IS_STATE = torch.tensor([True, False, False, True, True, False])
 """Hidden states of three actions, of three, one and two tokens."""
@@ -88,15 +90,76 @@ def test_advantages_of_exact_values_are_their_expected_targets() -> None:
             assert share @ targets[0, below, length] == pytest.approx(share @ paid[below] - value, abs=1e-12)
 
 
-@pytest.mark.parametrize("kind", CRITICS)
-def test_values_of_prefixes_follow_from_the_outputs(kind: str) -> None:
-    outputs = torch.tensor([1.0, 0.1, 0.2, 2.0, 3.0, 0.3])
-    expected = {
-        "token": outputs,
-        "state": torch.tensor([1.0, 1.0, 1.0, 2.0, 3.0, 3.0]),
-        "dueling": torch.tensor([1.0, 1.1, 1.2, 2.0, 3.0, 3.3]),
-    }
-    torch.testing.assert_close(CRITICS[kind].values(outputs, IS_STATE), expected[kind])
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("token", [1.0, 0.1, 0.2]), ("state", [1.0, 1.0, 1.0]), ("dueling", [1.0, 1.1, 1.2]), ("marginal", [1.0] * 3)],
+)
+def test_values_of_prefixes_follow_from_the_outputs(kind: str, expected: list[float]) -> None:
+    """Without a list of actions the marginal critic has values of states."""
+    path = TokenPath((7,), (1, 2, 3), ())
+    outputs = np.array([1.0, 0.1, 0.2])[: len(CRITICS[kind].row(path, 3).reads)]
+    for n in (1, 3):
+        np.testing.assert_allclose(CRITICS[kind].values(path, n, outputs), expected[:n])
+        assert CRITICS[kind].learned_reads(path, n).tolist() == [
+            read if read == 0 or (read < n and kind in ("token", "dueling")) else -1 for read in range(3)
+        ]
+
+
+def marginal_values(path: TokenPath, advantages: dict[tuple[int, ...], float]) -> np.ndarray:
+    """Values of a marginal critic with these advantages of actions, and 0 for the value of the state."""
+    row = MarginalCritic.row(path, len(path.action))
+    ends = [path_to(row, read).tokens[len(path.prompt) :] for read in row.reads]
+    assert ends[0] == ()
+    outputs = np.array([0.0, *(advantages[end] for end in ends[1:])])
+    assert ends[MarginalCritic.learned_reads(path, len(path.action))[-1]] == path.action
+    return MarginalCritic.values(path, len(path.action), outputs)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_marginal_values_are_those_of_the_enumeration_and_a_martingale(seed: int) -> None:
+    """For any A; with forced tokens, actions of different lengths, and one action that has all the probability."""
+    rng = np.random.default_rng(seed)
+    words = [w for n in (1, 2, 3) for w in itertools.product((1, 2, 3), repeat=n)]
+    sequences = tuple((*words[pick], 9) for pick in rng.choice(len(words), 12, replace=False))
+    chances = rng.dirichlet(np.full(len(sequences), 0.3)) if seed else np.eye(len(sequences))[3]
+    advantages = dict(zip(sequences, rng.normal(size=len(sequences)).tolist(), strict=True))
+    leaves = Leaves(sequences, tuple(chances.tolist()))
+    overall = sum(chance * advantages[sequence] for chance, sequence in zip(chances, sequences, strict=True))
+    value_of: dict[tuple[int, ...], float] = {}
+    for sequence in sequences:
+        values = marginal_values(TokenPath((7, 8), sequence, (), leaves=leaves), advantages)
+        for j, value in enumerate(values):
+            below = [(c, advantages[s]) for c, s in zip(chances, sequences, strict=True) if s[:j] == sequence[:j]]
+            mass = sum(chance for chance, _ in below)
+            expected = sum(chance * a for chance, a in below) / mass - overall if mass else 0.0
+            assert value == pytest.approx(expected, abs=1e-12)
+            value_of[sequence[:j]] = value
+    mass_of = {p: sum(c for c, s in zip(chances, sequences, strict=True) if s[: len(p)] == p) for p in value_of}
+    for prefix, value in value_of.items():
+        following = [p for p in value_of if len(p) == len(prefix) + 1 and p[:-1] == prefix]
+        ended = sum(c for c, s in zip(chances, sequences, strict=True) if s[:-1] == prefix)
+        if mass_of[prefix] and not ended:
+            mean = sum(mass_of[p] * value_of[p] for p in following) / mass_of[prefix]
+            assert mean == pytest.approx(value, abs=1e-12)
+
+
+def test_the_end_of_a_long_list_is_left_out_with_an_error_below_its_bound() -> None:
+    rng = np.random.default_rng(0)
+    sequences = tuple((first, second, 9) for first in range(40) for second in range(50, 100))
+    chances = rng.dirichlet(np.full(len(sequences), 0.05))
+    advantages = dict(zip(sequences, rng.normal(size=len(sequences)).tolist(), strict=True))
+    spread = max(advantages.values()) - min(advantages.values())
+    for pick in (int(chances.argmin()), *rng.integers(len(sequences), size=5).tolist()):
+        path = TokenPath((7,), sequences[pick], (), leaves=Leaves(sequences, tuple(chances.tolist())))
+        assert len(MarginalCritic.row(path, 3).reads) == 1 + MarginalCritic.max_leaves
+        kept = set(np.argsort(-chances)[: MarginalCritic.max_leaves - 1].tolist()) | {pick}
+        lost = [leaf for leaf in range(len(sequences)) if leaf not in kept]
+        below = [leaf for leaf, sequence in enumerate(sequences) if sequence[0] == sequences[pick][0]]
+        share = chances[below] / chances[below].sum()
+        exact = share @ [advantages[sequences[leaf]] for leaf in below]
+        exact -= chances @ [advantages[sequence] for sequence in sequences]
+        bound = spread * (chances[lost].sum() + chances[sorted({*below} & {*lost})].sum() / chances[below].sum())
+        assert abs(marginal_values(path, advantages)[1] - exact) <= bound + 1e-12
 
 
 def test_states_and_prefixes_have_networks_and_whitening_of_their_own() -> None:
@@ -113,19 +176,31 @@ def test_states_and_prefixes_have_networks_and_whitening_of_their_own() -> None:
     assert float(only_states.whitening.count) == 3
 
 
-@pytest.mark.parametrize("kind", ["state", "dueling"])
+@pytest.mark.parametrize("kind", ["state", "dueling", "marginal"])
 def test_one_token_actions_have_no_prefix(kind: str) -> None:
     critic = CRITICS[kind](8, (16,))
     features, is_state = torch.randn(3, 8), torch.ones(3, dtype=torch.bool)
     critic.observe(features, is_state)
     critic.observe_targets(torch.tensor([1.0, 2.0, 3.0]), is_state)
-    outputs = critic.outputs(features, is_state)
-    assert torch.equal(critic.values(outputs, is_state), outputs)
+    outputs = critic.outputs(features, is_state).detach().numpy()
+    path = TokenPath((7,), (1,), (), leaves=Leaves(((1,),), (1.0,)))
+    assert critic.values(path, 1, outputs[:1]).tolist() == outputs[:1].tolist()
+    assert critic.learned_reads(path, 1).tolist() == [0]
     assert torch.isfinite(critic.units(is_state)).all()
 
 
-@pytest.mark.parametrize("name", ["POAD", "POAD, free", "TWOSOME"])
-@pytest.mark.parametrize("kind", ["state", "dueling"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("POAD", "state"),
+        ("POAD", "dueling"),
+        ("POAD", "marginal"),
+        ("POAD, free", "dueling"),
+        ("POAD, candidates", "marginal"),
+        ("TWOSOME", "dueling"),
+        ("TWOSOME", "marginal"),
+    ],
+)
 def test_a_rollout_is_valued_and_learned_from(name: str, kind: str) -> None:
     """Values in the buffer are those of the networks, one prefix at a time; an update moves every network it trains."""
     agent, _ = collect(name, critic=kind, n_steps=8, gamma=0.9, env={"truncates": True})
@@ -133,18 +208,19 @@ def test_a_rollout_is_valued_and_learned_from(name: str, kind: str) -> None:
     before = {key: tensor.clone() for key, tensor in agent.policy.critic.named_parameters()}
     agent.learn(16)
     flat, critic = agent.rollout_buffer.all_samples(), agent.policy.critic
-    is_state = flat.is_state[flat.feature_of]
-    learns_prefixes = kind == "dueling" and name != "TWOSOME"
-    assert torch.equal(flat.has_target, torch.ones_like(is_state) if learns_prefixes else flat.has_target & is_state)
-    assert int(flat.has_target.sum()) == (len(flat.has_target) if learns_prefixes else len(flat.paths))
+    has_advantage = kind != "state" and name != "TWOSOME"
+    n_targets = {"state": 1, "marginal": 2, "dueling": None}[kind] if name != "TWOSOME" else 1
+    for path, has_target in zip(flat.paths, flat.has_target.split([len(p.action) for p in flat.paths]), strict=True):
+        assert int(has_target.sum()) == (n_targets or len(path.action))
+        assert path.leaves is None
     trained = {key for key, tensor in critic.named_parameters() if not torch.equal(tensor, before[key])}
-    assert trained == {key for key in before if learns_prefixes or not key.startswith("advantage")}
+    assert trained == {key for key in before if has_advantage or not key.startswith("advantage")}
     for action in agent.rollout_buffer.sampled_actions():
         if kind == "state":
             assert len(set(action.values.tolist())) == 1
         assert len(action.values) == (1 if name == "TWOSOME" else len(action.path.action))
     assert "train/explained_variance" in agent.logger.name_to_value
-    assert ("train/advantage_explained_variance" in agent.logger.name_to_value) == learns_prefixes
+    assert ("train/advantage_explained_variance" in agent.logger.name_to_value) == has_advantage
 
 
 def test_a_critic_of_states_without_decay_gives_every_token_the_advantage_of_its_action() -> None:
@@ -171,8 +247,9 @@ def test_features_of_the_base_model_do_not_change_what_a_critic_of_states_learns
     assert len(theirs.features) > len(ours.features)
 
 
-def test_training_with_two_networks_resumes_exactly(tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {"critic": "dueling", "normalize_value": True, "n_steps": 8}
+@pytest.mark.parametrize("kind", ["dueling", "marginal"])
+def test_training_with_two_networks_resumes_exactly(tmp_path: Path, kind: str) -> None:
+    arguments: dict[str, Any] = {"critic": kind, "normalize_value": True, "n_steps": 8}
     straight = make_method("POAD", **arguments)
     straight.learn(32, callback=SaveAt(16, tmp_path / "model.zip"))
     resumed = type(straight).load(tmp_path / "model.zip", LampEnv())
@@ -187,6 +264,19 @@ def test_a_rollout_of_another_version_is_refused() -> None:
     del state["targets"]
     with pytest.raises(ValueError, match=r"Expected a rollout with targets; this one was saved by another version"):
         agent.rollout_buffer.set_state(state)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"action_sampling": "free"}, r"Expected listed actions with critic='marginal'"),
+        ({"kl_coef": 0.1}, r"Expected kl_coef=0 with critic='marginal'"),
+        ({"critic": "duel"}, r"critic"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_method("POAD", **{"critic": "marginal", **arguments})
 
 
 def test_estimators_without_a_critic_ignore_its_kind() -> None:

@@ -133,10 +133,11 @@ def test_token_values_are_those_of_the_prefixes(policy: LLMPolicy) -> None:
     other = TokenPath(policy.lm.prompt_ids(GREEN[0]), policy.lm.action_ids("wait"), ())
     token_values = policy.token_values([TokenPath(prompt, action, ()), other, TokenPath(prompt, action, ())])
     assert token_values.starts.tolist() == [0, len(action), 0]
-    assert len(token_values.values) == len(token_values.features) == len(action) + len(other.action)
+    assert len(token_values.outputs) == len(token_values.features) == len(action) + len(other.action)
+    assert [len(values) for values in token_values.values] == [len(action), len(other.action), len(action)]
     prefixes = [TokenPath((*prompt, *action[:j]), (0,), ()) for j in range(len(action))]
-    alone = torch.cat([policy.token_values([prefix]).values for prefix in prefixes])
-    torch.testing.assert_close(token_values.values[: len(action)], alone, rtol=0, atol=1e-4)
+    alone = np.concatenate([policy.token_values([prefix]).values[0] for prefix in prefixes])
+    np.testing.assert_allclose(token_values.values[0], alone, rtol=0, atol=1e-4)
 
 
 # ------------------------------------------------------------------ input of predict

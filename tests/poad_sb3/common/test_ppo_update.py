@@ -176,17 +176,17 @@ def hand_made_steps(rng: np.random.Generator, *, n_envs: int, tokens: int) -> li
     return steps
 
 
-def table_of_values(paths: list[TokenPath]) -> TokenValues:
+def table_of_values(paths: list[TokenPath], n_values: list[int], *, all_features: bool) -> TokenValues:
     """Some value for every prefix: a function of its tokens alone."""
-    starts, values = [], []
-    for path in paths:
-        starts.append(len(values))
-        for j in range(len(path.action)):
-            values.append(np.random.default_rng([*path.prompt, 99, *path.action[:j]]).normal())
-    is_state = torch.zeros(len(values), dtype=torch.bool)
+    values = [
+        np.array([np.random.default_rng([*path.prompt, 99, *path.action[:j]]).normal() for j in range(n)], np.float32)
+        for path, n in zip(paths, n_values, strict=True)
+    ]
+    starts = np.cumsum([0, *n_values[:-1]])
+    is_state = torch.zeros(sum(n_values), dtype=torch.bool)
     is_state[starts] = True
-    flat = torch.tensor(values, dtype=torch.float32)
-    return TokenValues(torch.zeros(len(values), 2), is_state, flat, flat, np.array(starts))
+    outputs = torch.from_numpy(np.concatenate(values))
+    return TokenValues(torch.zeros(len(outputs), 2), is_state, outputs, starts, values)
 
 
 def fill(buffer: TokenRolloutBuffer, seed: int, *, tokens: int, cut: bool) -> None:
@@ -254,6 +254,6 @@ def test_a_time_limit_bootstraps_from_the_observation_it_cut_off(truncates: bool
         if truncates:
             prompt = buffer.final_prompts[step]
             assert "You have 0 moves left." in lm.tokenizer.decode(prompt)
-            following = float(policy.token_values([TokenPath(prompt, (0,), ())]).values)
+            following = float(policy.token_values([TokenPath(prompt, (0,), ())]).values[0][0])
             assert abs(following) > 1e-4
         assert last_tokens[step] == pytest.approx(buffer.rewards[step] + 0.9 * following, abs=1e-5)
