@@ -36,6 +36,7 @@ LISTED: dict[str, Any] = {
 FREE: dict[str, Any] = {"n_steps": 2, "n_epochs": 2, "batch_size": 16, "max_new_tokens": 12, "action_sampling": "free"}
 CASES: dict[str, tuple[type[LLMOnPolicyAlgorithm], str, dict[str, Any], dict[str, Any]]] = {
     "POAD, trie": (POAD, "MultiKey-v0", KEYS, LISTED),
+    "POAD, marginal critic": (POAD, "MultiKey-v0", KEYS, {**LISTED, "critic": "marginal"}),
     "GRPO, trie": (GRPO, "MultiKey-v0", KEYS, LISTED),
     "TWOSOME, candidates": (TWOSOME, "VirtualHome-FoodPreparation-v0", {}, LISTED),
     "POAD, free": (POAD, "RayUsers/Spelling-v0", {}, FREE),

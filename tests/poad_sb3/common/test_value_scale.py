@@ -33,7 +33,7 @@ def test_statistics_are_those_of_all_returns() -> None:
 
 def test_a_renewal_changes_no_value() -> None:
     critic, features = TokenCritic(12, (16, 8)), torch.randn(50, 12, generator=torch.Generator().manual_seed(0))
-    critic.observe(features)
+    critic.observe_features(features)
     for parameter in critic.parameters():
         torch.nn.init.normal_(parameter, std=0.3, generator=torch.Generator().manual_seed(1))
     before = critic(features).detach()
