@@ -24,10 +24,11 @@ from transformers.utils import find_adapter_config_file
 from transformers.utils import logging as transformers_logging
 
 from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.text import nearest
 from poad_sb3.errors import ModelError
 from poad_sb3.language_model import smollm2
 from poad_sb3.language_model.gguf import dequantizing, gguf_arguments, is_gguf
-from poad_sb3.pocket import model_path
+from poad_sb3.pocket import SHIPPED_MODELS, model_path
 
 ModelFactory = Callable[[], tuple[Any, Any]]
 """Function that makes a transformers model and its tokenizer."""
@@ -296,10 +297,12 @@ def load_error(source: ModelSource, error: BaseException) -> ModelError:
             f"{source.name!r} ({line}). Fix: fetch the file again if it is damaged, or pass the model's folder or its "
             "id of the hub."
         )
+    names = (*SHIPPED_MODELS, smollm2.NAME)
+    meant = nearest(str(source.model), names, otherwise=" ").strip() if "/" not in str(source.model) else ""
     return ModelError(
         "Expected model='pocket', a folder with a Hugging Face model, a GGUF file, or an id of the hub; got "
         f"{source.model!r}{at_revision(source.revision)}, which could not be loaded ({line}). "
-        f"Fix: {next((fix for word, fix in _FIXES.items() if word in line), _FIX_FILES)}."
+        f"{meant and meant + ' '}Fix: {next((fix for word, fix in _FIXES.items() if word in line), _FIX_FILES)}."
     )
 
 

@@ -164,3 +164,8 @@ def test_missing_packages_are_named(
     with pytest.raises(error, match=rf"(?s)Expected .*{package}.* Fix: "):
         smollm2.fetch()
     assert in_cache() == set()
+
+
+def test_a_misspelt_name_gets_a_suggestion() -> None:
+    assert "Did you mean smollm2? Fix:" in str(loading.load_error(ModelSource("smolm2"), OSError("no such file")))
+    assert "Did you mean" not in str(loading.load_error(ModelSource("gpt2"), OSError("no such file")))
