@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -236,30 +236,6 @@ def export(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # for want of an author, whom no option names
             _say(to_minari(read_results(file), out or f"{file.stem}-v0").spec.data_path)
-
-
-@app.command()
-@_one_line_errors()
-def serve(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder with results files and trainings, at any depth.")
-    ],
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for one that is free.")] = 0,
-    pictures: Annotated[int, typer.Option(min=0, help="Episodes that are played again for their pictures.")] = 20,
-) -> None:
-    """Show the report of a folder in a browser of this machine; it follows the files while they grow."""
-    from benchmarks.reports.folders import report_of_folder
-    from benchmarks.reports.serving import LiveReport, ReportServer
-    from lang_envs.report import build_page
-
-    def build(folder: Path, version: str) -> bytes:
-        return build_page(report_of_folder(folder), pictures=pictures, live=version)
-
-    if not folder.is_dir():
-        fail(f"Expected a folder with results files; got {folder}.")
-    with ReportServer(LiveReport(folder, build), port) as server, suppress(KeyboardInterrupt):
-        _say(f"{server.address} shows {folder}; Ctrl+C ends.")
-        server.serve_forever()
 
 
 @app.command()

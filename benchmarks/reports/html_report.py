@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from benchmarks.reports.report import MAIN, aggregates, shown
 from benchmarks.reports.statistics import SETTLED, holm, least_p, probability_of_improvement, rank_test
 from benchmarks.runner.results import METRICS, Cell, load
 from lang_envs.redaction import without_private
-from lang_envs.report import Report, Run, Score, Table, read_run, size_lines, write_report
+from lang_envs.report import Report, Score, Table, read_run, size_lines, write_report
 from lang_envs.report.statistics import LEVEL, RESAMPLES, estimate, mean
 
 _COLUMNS = [name for name in METRICS if name != "discounted_return"]
@@ -28,14 +28,7 @@ def report_of(files: Sequence[Path], title: str | None = None) -> Report:
         ResultFileError: If two files hold the same agent on the same task.
         ReportError: If a file cannot be read or is not valid.
     """
-    read = [read_run(path) for path in files]
-    return report_of_cells(load(files), read, title)
-
-
-def report_of_cells(
-    cells: Sequence[Cell], read: Sequence[tuple[Run, Sequence[Mapping[str, Any]]]], title: str | None = None
-) -> Report:
-    """Return the report of some cells, and of the runs and episodes of their files."""
+    read, cells = [read_run(path) for path in files], load(files)
     about = (
         f"Means over seeds, a seed counting as the mean of its episodes; {LEVEL:.0%} intervals by a stratified "
         f"bootstrap over seeds ({RESAMPLES:,} resamples). One seed has no interval."
