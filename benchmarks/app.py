@@ -177,10 +177,6 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder; that of the first file's name by default.")
     ] = None,
-    rollout: Annotated[
-        str | None,
-        typer.Option(metavar="ENV/SEED/EPISODE", help="Whose token credit is drawn; the first success by default."),
-    ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write this HTML file alone, instead of a folder.")
     ] = None,
@@ -192,19 +188,19 @@ def report(
         typer.Option("--episodes-shown", min=0, help="Episodes whose steps are in the HTML file; all by default."),
     ] = None,
 ) -> None:
-    """Write tables (Markdown), pictures (PNG) and one HTML file with all episodes; with --html that file alone."""
+    """Write tables (Markdown), a picture (PNG) and one HTML file with all episodes; with --html that file alone."""
     from benchmarks.reports.html_report import write_html
     from benchmarks.reports.report import overview_table, write_report
     from benchmarks.runner.results import load
 
-    if html is not None and (out is not None or rollout is not None):
-        fail("Expected --html alone, which writes one file; got --out or --rollout too. Fix: leave one of them out.")
+    if html is not None and out is not None:
+        fail("Expected --html alone, which writes one file; got --out too. Fix: leave one of them out.")
     folder = out or files[0].with_suffix("")
     cells = load(files)
     if not cells:
         fail(f"Expected episodes in {', '.join(map(str, files))}; got none. Fix: python -m benchmarks run.")
     lines = write_html(files, html or folder / "report.html", pictures=pictures, shown=shown)
-    written = [] if html is not None else write_report(files, folder, rollout)
+    written = [] if html is not None else write_report(files, folder)
     console().print(overview_table(cells, console().width))
     for line in (*(f"  {path}" for path in written), *lines):
         _say(line)

@@ -1,24 +1,20 @@
-"""Reports of results files: tables in the terminal and in Markdown, and the pictures beside them."""
+"""Reports of results files: tables in the terminal and in Markdown, and the picture beside them."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.reports.comparisons import comparison_tables, grouped, shown
 from benchmarks.reports.labels import labels_remark
-from benchmarks.reports.rollouts import Rollout, read_rollout
-from benchmarks.reports.statistics import probability_of_improvement
 from benchmarks.reports.tables import markdown_table
 from benchmarks.runner.errors import ResultFileError
 from benchmarks.runner.lines import read_lines
-from benchmarks.runner.results import METRICS, Cell, load, normalised
-from lang_envs.report import Metric
-from lang_envs.report.page import printed
+from benchmarks.runner.results import METRICS, Cell, load
 from lang_envs.report.results import steps_file
 from lang_envs.report.statistics import LEVEL, RESAMPLES, Estimate, estimate, interquartile_mean, mean
 from lang_envs.text import markdown_code, markdown_text
@@ -29,92 +25,9 @@ _WIDE_TERMINAL, _MIN_NAME_WIDTH = 110, 14
 """Widths in characters: of a terminal with room for all of these columns, and of the narrowest name."""
 _ANSWER = 100
 """Maximum number of letters of an answer that is shown."""
-_PICTURES = ("scores.png", "improvement.png", "credit.png")
+_NAMES = ("task", "agent", "first", "second")
+"""Heads of columns with names, which are escaped."""
 _DETAILS = tuple(name for name in METRICS if name not in (*MAIN, "discounted_return"))
-
-
-class Aggregate(NamedTuple):
-    """An agent over all the tasks that all agents of a report share.
-
-    Attributes:
-        agent: Name of the agent.
-        n_envs: Number of shared tasks.
-        success: Interquartile mean of the success rates; None where a task has no success.
-        score: Interquartile mean of the returns between random (0) and optimal play (1), on the tasks that have such a
-            scale; None if none has.
-        n_scored: Number of tasks with such a scale.
-    """
-
-    agent: str
-    n_envs: int
-    success: Estimate | None
-    score: Estimate | None
-    n_scored: int
-
-
-class Improvement(NamedTuple):
-    """Estimate of how often one agent does better than another, on the tasks that both have played."""
-
-    first: str
-    second: str
-    n_envs: int
-    probability: Estimate
-
-
-# ---------------------------------------------------------------------- numbers
-
-
-def shown(value: Estimate | None, metric: Metric) -> str:
-    """Return an estimate as text, see `lang_envs.report.page.printed`; empty where there is none."""
-    return "" if value is None else printed(*value, metric)
-
-
-def aggregates(cells: Sequence[Cell]) -> list[Aggregate]:
-    """Compute aggregates of every agent over the tasks that all of them have played; empty for fewer than two tasks."""
-    by_agent = _grouped(cells, "agent")
-    tasks = [task for task, members in _grouped(cells, "task").items() if len(members) == len(by_agent)]
-    if len(tasks) < 2:
-        return []
-    rows = []
-    for agent, members in by_agent.items():
-        chosen = [cell for task in tasks for cell in members if cell.task == task]
-        scores = [value for value in map(normalised, chosen) if value is not None]
-        score = estimate(scores) if scores else None
-        rates = [cell.scores("success") for cell in chosen]
-        success = estimate(rates) if all(map(len, rates)) else None
-        rows.append(Aggregate(agent, len(tasks), success, score, len(scores)))
-    return rows
-
-
-def improvements(cells: Sequence[Cell]) -> list[Improvement]:
-    """Compare every pair of agents, the better one first, by discounted return, on the tasks that both have played.
-
-    Seeds that lack episodes are left out.
-    """
-    whole = [cell for cell in map(Cell.of_whole_seeds, cells) if cell.episodes]
-    scores = {
-        agent: {cell.task: cell.scores("discounted_return") for cell in members}
-        for agent, members in _grouped(whole, "agent").items()
-    }
-    pairs = []
-    for pair in itertools.combinations(scores, 2):
-        tasks = [task for task in scores[pair[0]] if task in scores[pair[1]]]
-        if not tasks:
-            continue
-        ordered = [
-            Improvement(*names, len(tasks), probability_of_improvement(*([scores[n][t] for t in tasks] for n in names)))
-            for names in (pair, pair[::-1])
-        ]
-        pairs.append(ordered[ordered[0].probability.value < 0.5])
-    return pairs
-
-
-def _grouped(cells: Sequence[Cell], name: str) -> dict[str, list[Cell]]:
-    """Group cells by agent or by task."""
-    groups: dict[str, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(getattr(cell, name), []).append(cell)
-    return groups
 
 
 def _estimates(cell: Cell, names: Sequence[str]) -> dict[str, Estimate | None]:
@@ -139,7 +52,7 @@ def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
     table.add_column("agent", overflow="fold", min_width=_MIN_NAME_WIDTH)
     for title in ("episodes", *(METRICS[name].title for name in names)):
         table.add_column(title, justify="right", no_wrap=width >= _WIDE_TERMINAL)
-    for task, members in _grouped(cells, "task").items():
+    for task, members in grouped(cells, "task").items():
         for number, cell in enumerate(members):
             numbers = [
                 shown(value if value is None or name in names[:2] else Estimate(value.value, None, None), METRICS[name])
@@ -176,32 +89,13 @@ def invalid_remark(cells: Sequence[Cell], path: Path) -> str:
 
 
 def markdown_tables(cells: Sequence[Cell]) -> str:
-    """Write a section for every task, then the agents over all tasks, and in pairs."""
-    returns = METRICS["discounted_return"]
-    parts = [_task_section(task, members) for task, members in _grouped(cells, "task").items()]
-    over_all, pairs = aggregates(cells), improvements(cells)
-    if over_all:
-        scale = f"IQM of scores, random 0, oracle 1 ({over_all[0].n_scored} tasks)"
-        rows = [
-            (
-                markdown_text(aggregate.agent),
-                shown(aggregate.score, returns),
-                shown(aggregate.success, METRICS["success"]),
-            )
-            for aggregate in over_all
-        ]
-        table = markdown_table(("agent", scale, "IQM of success"), rows)
-        parts.insert(0, f"## All {over_all[0].n_envs} tasks\n\n{table}")
-    if pairs:
-        rows = [
-            (
-                f"{markdown_text(pair.first)} better than {markdown_text(pair.second)}",
-                str(pair.n_envs),
-                shown(pair.probability, returns),
-            )
-            for pair in pairs
-        ]
-        parts.append(f"## Probability of improvement\n\n{markdown_table(('', 'tasks', 'probability'), rows)}")
+    """Write the agents over all tasks, a section for every task, then the agents in pairs."""
+    parts = [_task_section(task, members) for task, members in grouped(cells, "task").items()]
+    for table in comparison_tables(cells):
+        n_names = sum(name in _NAMES for name in table.head)  # the columns of names come first
+        rows = [(*map(markdown_text, row[:n_names]), *row[n_names:]) for row in table.rows]
+        section = f"## {table.title}\n\n{table.remark}\n\n{markdown_table(table.head, rows)}"
+        parts.insert(0 if table.head[0] == "agent" else len(parts), section)
     return "\n\n".join(parts)
 
 
@@ -235,58 +129,29 @@ def _task_section(task: str, cells: Sequence[Cell]) -> str:
 # ---------------------------------------------------------------------- the whole report
 
 
-def write_report(files: Sequence[Path], folder: Path, rollout: str | None = None) -> list[Path]:
-    """Write report.md and its pictures.
+def write_report(files: Sequence[Path], folder: Path) -> list[Path]:
+    """Write report.md and the picture of scores.
 
     Args:
         files: Results files.
         folder: Folder to write to; created if missing.
-        rollout: `ENV/SEED/EPISODE` whose token credit is drawn; None for the first success with token credit, or else
-            the first episode with it.
 
     Returns:
         Paths of the written files.
 
     Raises:
         ReportError: If a file cannot be read or is not a valid results file.
-        ResultFileError: If the episode is missing, has not ended or has no credit.
+        ResultFileError: If there is no episode.
     """
-    from benchmarks.reports.credit_picture import credit_picture
-    from benchmarks.reports.plots import plot_improvements, plot_scores
+    from benchmarks.reports.plots import plot_scores
     from benchmarks.runner.files import write_picture
     from lang_envs.files import write_bytes
 
     cells = load(files)
     if not cells:
         raise ResultFileError("Expected at least one episode; got none. Fix: python -m benchmarks run.")
-    written = [write_picture(folder / "scores.png", plot_scores(cells))]
-    pairs = improvements(cells)
-    if pairs:
-        probabilities = {f"{pair.first} > {pair.second}": pair.probability for pair in pairs}
-        written.append(write_picture(folder / "improvement.png", plot_improvements(probabilities)))
-    rollout_shown = _rollout_of(files, rollout)
-    if rollout_shown is not None:
-        written.append(write_picture(folder / "credit.png", credit_picture(rollout_shown)))
-    text = _markdown(cells, rollout_shown, [path.name for path in written])
-    earlier = folder / "report.md"
-    shown_before = earlier.read_text(encoding="utf-8", errors="replace") if earlier.is_file() else ""
-    for name in _PICTURES:  # of an earlier report, about other results
-        if folder / name not in written and f"![{name}]({name})" in shown_before:
-            (folder / name).unlink(missing_ok=True)
-    return [write_bytes(folder / "report.md", text.encode()), *written]
-
-
-def _rollout_of(files: Sequence[Path], wanted: str | None) -> Rollout | None:
-    for path in files:
-        rollout = read_rollout(path, wanted) if steps_file(path).exists() else None
-        if rollout is not None:
-            return rollout
-    if wanted is not None:
-        raise ResultFileError(
-            f"Expected an episode with token credit as ENV/SEED/EPISODE; {wanted} is in none of the files of steps. "
-            "Fix: record one by `run --steps` with an agent that values tokens."
-        )
-    return None
+    picture = write_picture(folder / "scores.png", plot_scores(cells))
+    return [write_bytes(folder / "report.md", _markdown(cells).encode()), picture]
 
 
 def _machine(header: Mapping[str, Any]) -> str:
@@ -295,17 +160,15 @@ def _machine(header: Mapping[str, Any]) -> str:
     return markdown_text(text)
 
 
-def _markdown(cells: Sequence[Cell], rollout: Rollout | None, pictures: Sequence[str]) -> str:
+def _markdown(cells: Sequence[Cell]) -> str:
     by_seed = f"Means over seeds, a seed counting as the mean of its episodes; {LEVEL:.0%} intervals by a stratified"
     parts = [
         "# Report",
         f"{by_seed} bootstrap over seeds ({RESAMPLES:,} resamples). IQM: interquartile mean. One seed has no interval.",
         markdown_tables(cells),
-        "## Pictures",
-        *(f"![{name}]({name})" for name in pictures if name.endswith(".png")),
+        "![scores](scores.png)",
+        "All episodes: [report.html](report.html).",
     ]
-    if rollout is not None:
-        parts.append(f"Token credit of {markdown_text(rollout.title)}; all episodes: [report.html](report.html).")
     headers = [cell.header for cell in cells]
     made = dict.fromkeys(markdown_code(header["command"]) for header in headers if "command" in header)
     parts += ["## How it was measured", "\n".join(f"* {command}" for command in made) or "Not recorded."]

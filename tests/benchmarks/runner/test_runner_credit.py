@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.reports.credit_picture import credit_picture, shade
-from benchmarks.reports.rollouts import Rollout, RolloutStep
+from benchmarks.reports.credit_picture import Rollout, RolloutStep, credit_picture, shade
 from benchmarks.runner.credit import credit_of_episode
 
 REWARDS = [0.0, -0.1, 1.0]
