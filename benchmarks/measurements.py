@@ -6,7 +6,7 @@ MEASUREMENTS = {
     "env-scores": ("performance.env_scores", "exact scores of random and of optimal play"),
     "choices": ("performance.choices", "share of actions with more than one choice on each task"),
     "datasci-scores": ("performance.datasci_scores", "scores of the oracle and of random code on DataSciCoding"),
-    "datasci-generated": ("performance.datasci_generated", "reference scores on generated tables"),
+    "datasci-generated": ("performance.datasci_scores", "reference scores on generated tables"),
     "datasci-baselines": ("references.datasci_baselines", "plain scikit-learn on the tables of DataSciCoding"),
     "sandbox-latency": ("performance.sandbox_latency", "cost of the sandbox"),
     "pocket-coder": ("performance.pocket_coder", "what the pocket coder writes before it is trained"),

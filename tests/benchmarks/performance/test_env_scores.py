@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import pytest
 
-from benchmarks.performance.datasci_generated import CEILING, GENERATED_ID, PROGRAMS, scores_of_table, summaries
+from benchmarks.performance.datasci_scores import CEILING, GENERATED_ID, PROGRAMS, scores_of_table, summaries
 from benchmarks.performance.env_scores import (
     LISTED_IDS,
     Policy,
