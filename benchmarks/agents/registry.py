@@ -5,17 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 from benchmarks.agents.arguments import check_settings, hints_of
 from benchmarks.agents.base import Agent, AgentError
-from benchmarks.agents.callables import agent_of, load, of_made
+from benchmarks.agents.callables import agent_of, load
 from lang_envs import MissingExtraError
 from lang_envs.errors import install_command
-
-ENTRY_POINTS = "lang_envs.agents"
-"""Group of entry points for kinds from other packages: a name, and a factory as in `Kind.factory`."""
 
 
 class Kind(NamedTuple):
@@ -59,23 +55,14 @@ KINDS: Mapping[str, Kind] = {
         f"{_HERE}.caafe:CaafeAgent", _SPEC, "features by another agent, classifier by a person, on DataSciCoding"
     ),
 }
-"""Kinds of this package by name."""
-
-
-def kinds() -> dict[str, Kind]:
-    """Return all kinds by name, including those of other packages; ours win where names are equal."""
-    plugins = {
-        entry.name: Kind(entry.value, "[ARGUMENT]", f"of {entry.dist.name if entry.dist else 'another package'}")
-        for entry in entry_points(group=ENTRY_POINTS)
-    }
-    return {**plugins, **KINDS}
+"""Kinds by name."""
 
 
 def make_agent(spec: str, **settings: Any) -> Agent:
     """Make an agent.
 
     Args:
-        spec: `KIND`, `KIND:ARGUMENT` (see `kinds`), or `module:name` of anything that `agent_of` understands.
+        spec: `KIND`, `KIND:ARGUMENT` (see `KINDS`), or `module:name` of anything that `agent_of` understands.
         settings: Keyword arguments of the kind's factory, or of the user's callable.
 
     Raises:
@@ -83,13 +70,11 @@ def make_agent(spec: str, **settings: Any) -> Agent:
         MissingExtraError: If a package of the kind is not installed.
     """
     name, _, argument = spec.partition(":")
-    registered = kinds()
-    if name in registered:
-        return _of_kind(name, registered[name], argument, settings)
+    if name in KINDS:
+        return _of_kind(name, KINDS[name], argument, settings)
     if not name or not argument:
         raise AgentError(
-            f"Expected an agent as KIND, KIND:ARGUMENT or module:name; got {spec!r}. "
-            f"Kinds: {', '.join(sorted(registered))}."
+            f"Expected an agent as KIND, KIND:ARGUMENT or module:name; got {spec!r}. Kinds: {', '.join(sorted(KINDS))}."
         )
     return agent_of(load(spec), spec, settings)
 
@@ -106,13 +91,12 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
         factory = _factory(kind)
         parameters = inspect.signature(factory).parameters.values()
         names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-        passes_on = kind.argument == _SPEC or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         hints = {key: hint for key, hint in hints_of(factory).items() if key in names}
-        check_settings(name, settings, None if passes_on else names, hints)
+        check_settings(name, settings, None if kind.argument == _SPEC else names, hints)
         if kind.argument == _SPEC:
             inner = make_agent(argument, **{key: value for key, value in settings.items() if key not in names})
             return factory(inner, **{key: value for key, value in settings.items() if key in names})
-        made = factory(argument, **settings) if kind.argument else factory(**settings)
+        return factory(argument, **settings) if kind.argument else factory(**settings)
     except ModuleNotFoundError as error:
         if not kind.extra or (error.name or "").partition(".")[0] not in kind.packages:
             raise
@@ -120,7 +104,6 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
             f"Expected the packages of the extra {kind.extra!r} for {name!r}; {error.name} is not installed. "
             f"Fix: {install_command(kind.extra)}."
         ) from error
-    return made if name in KINDS else of_made(made, name, settings, factory)
 
 
 def _factory(kind: Kind) -> Callable[..., Agent]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playing import play, texts
 
-from benchmarks.agents import KINDS, AgentError, kinds, make_agent, registry
+from benchmarks.agents import AgentError, make_agent, registry
 from lang_envs import MissingExtraError
 
 FOOD = "VirtualHome-FoodPreparation-v0"
@@ -214,23 +214,6 @@ def test_unknown_settings_and_wrong_types_are_refused_with_what_is_known() -> No
     assert make_agent("coder", spoiled=1).settings == {"spoiled": 1}
     with pytest.raises(AgentError, match=r"got 'place'. Known: show_actions"):
         make_agent("agents_of_a_user:first", place=0)
-
-
-def test_other_packages_add_kinds_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = [
-        importlib.metadata.EntryPoint(name, "agents_of_a_user:made", registry.ENTRY_POINTS)
-        for name in ("theirs", "oracle")
-    ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: ours if group == "lang_envs.agents" else [])
-    (Path.cwd() / "agents_of_a_user.py").write_text(
-        MODULE + "def made(argument, *, loud=False):\n    return Own(argument.upper() if loud else argument)\n",
-        encoding="utf-8",
-    )
-    monkeypatch.syspath_prepend(Path.cwd())
-    assert texts(play(FOOD, make_agent("theirs:hallo", loud=True), most=1)) == ["HALLO"]
-    assert kinds()["oracle"] == KINDS["oracle"]
-    with pytest.raises(AgentError, match=r"got 'quiet'. Known: loud"):
-        make_agent("theirs:hallo", quiet=True)
 
 
 @pytest.mark.parametrize(
