@@ -6,11 +6,10 @@ import json
 import re
 import traceback
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from playing import play, texts
+from playing import play
 from standins import Answer, ChatStandIn, Cut, Hang, Status, completion
 
 from benchmarks.agents import Agent, AgentError, Decision, Usage, make_agent
@@ -92,22 +91,6 @@ def test_whole_episodes_are_played_and_counted() -> None:
     assert total.cost == pytest.approx((40 * 2 + 8 * 10) / 1e6)
 
 
-def test_episodes_in_threads_each_with_an_agent() -> None:
-    with ChatStandIn(say=lambda message: message.split("\n- ")[1]) as server:
-
-        def episode(seed: int) -> list[str]:
-            agent = make_agent("openai:a-model", base_url=server.url)
-            steps = play(FOOD, agent, seed=seed, most=5)
-            agent.close()
-            return texts(steps)
-
-        with ThreadPoolExecutor(4) as pool:
-            played = list(pool.map(episode, range(8)))
-    assert len(server.requests) == 40
-    assert played == [played[0]] * 8
-    assert sorted(body["seed"] for body in server.bodies) == [1000 * seed + n for seed in range(8) for n in range(5)]
-
-
 # ---------------------------------------------------------------------- failures
 
 
@@ -150,14 +133,6 @@ def test_shows_the_message_of_a_failure(error: Any, message: str) -> None:
     body = json.dumps({"id": "x" * 400, "choices": None, "error": error}).encode()
     with ChatStandIn([Answer(200, body, AT_ONCE)]) as server, pytest.raises(AgentError, match=message):
         asked(server, retries=0)
-
-
-def test_waits_as_the_answer_demands() -> None:
-    body = b'{"choices": null, "error": {"code": 429, "message": "too fast"}}'
-    with ChatStandIn([Answer(200, body, {"Retry-After": "121", "Content-Type": "application/json"})]) as server:
-        with pytest.raises(AgentError, match="too fast"):  # the client waits for two minutes at most
-            asked(server)
-        assert len(server.requests) == 1
 
 
 def test_a_filtered_answer_is_no_action() -> None:
