@@ -20,8 +20,8 @@ class Kind(NamedTuple):
     Attributes:
         factory: `module:function`, imported at its first use. It takes the argument behind the colon, if the kind
             has one, and its settings as keyword-only arguments.
-        argument: Text behind the colon; empty for none, in brackets if it may be left out. `SPEC` is another agent,
-            passed to the factory as an object; settings unknown to the kind are those of that agent.
+        argument: Text behind the colon; empty for none. `SPEC` is another agent, passed to the factory as an object;
+            settings unknown to the kind are those of that agent.
         help: Description in one line.
         extra: Extra with the packages that it needs; empty for none.
         packages: Packages of the extra.
@@ -45,7 +45,6 @@ KINDS: Mapping[str, Kind] = {
     "checkpoint": Kind(
         f"{_HERE}.policy:checkpoint", "PATH", "a checkpoint of any method of this package, or a run", "llm", _LLM
     ),
-    "untrained": Kind(f"{_HERE}.policy:untrained", "[MODEL]", "a fresh POAD around a language model", "llm", _LLM),
     "hf": Kind(f"{_HERE}.policy:zero_shot", "MODEL", "a local Hugging Face model, zero-shot", "llm", _LLM),
     "openai": Kind(
         f"{_HERE}.served:ServedAgent", "MODEL", "a model behind an OpenAI-compatible server", "openai", ("openai",)
@@ -85,7 +84,7 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
             f"Expected {name!r} alone; got {name}:{argument}. Fix: leave {argument!r} out, or rename your module "
             f"{name!r}: a kind of agent has its name."
         )
-    if kind.argument and not argument and not kind.argument.startswith("["):
+    if kind.argument and not argument:
         raise AgentError(f"Expected {name}:{kind.argument}; got {name!r} alone. Fix: add it.")
     try:
         factory = _factory(kind)

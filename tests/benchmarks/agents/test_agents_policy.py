@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -87,26 +86,8 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
         make_agent("checkpoint")
 
 
-def test_an_untrained_agent_is_a_fresh_poad() -> None:
-    agent = make_agent("untrained", device="cpu")
-    assert isinstance(agent, PolicyAgent)
-    fresh = POAD("LLMPolicy", SALAD, device="cpu")
-    (step,) = play(SALAD, agent, most=1)
-    asked = step.observation, step.actions
-    assert agent.policy.action_probabilities(*asked) == pytest.approx(fresh.policy.action_probabilities(*asked))
-    assert step.decision.credit is not None
-    assert set(step.decision.credit.values) == {0.0}
-    assert agent.name == "untrained:pocket"
-    env = gym.make("KeyToken-v0")
-    agent.begin(env.unwrapped, 0)
-    written = agent.act("Say something.", {"admissible_actions": None})
-    assert written.credit is not None
-    assert len(written.credit.values) == written.usage.completion_tokens > 0
-    assert make_agent(f"untrained:{POCKET_FOLDER}", device="cpu").settings["model"] == str(POCKET_FOLDER)
-
-
 def test_earlier_steps_reach_a_prompt_that_shows_them() -> None:
-    agent = make_agent("untrained:pocket", device="cpu", prompt={"kind": "completion", "history": 2})
+    agent = make_agent("hf:pocket", device="cpu", action_sampling="trie", prompt={"kind": "completion", "history": 2})
     steps = play(SALAD, agent, most=3)
     read = [step.decision.usage.prompt_tokens for step in steps]
     assert read[0] < read[1] < read[2]
