@@ -21,7 +21,7 @@ MEASUREMENTS = {
     "gpu": ("performance.gpu", "device tests, SmolLM2, kernels, memory and models of real size, within minutes"),
     "architectures": ("performance.architectures", "every causal architecture of transformers, as a tiny random model"),
     "theory": ("performance.theory", "the discount inside actions, exactly"),
-    "keytoken": ("performance.keytoken", "POAD on KeyToken with other discounts inside actions"),
+    "keytoken": ("performance.theory", "POAD on KeyToken with other discounts inside actions"),
     "multikey-learning": ("performance.multikey_learning", "steps every method needs on MultiKey with one key"),
     "long-lists": ("performance.long_lists", "cost of a step with 64 to 4,096 listed actions"),
     "perplexity": ("performance.perplexity", "perplexity of texts before and after a training"),
