@@ -120,7 +120,7 @@ def run(
     leaderboard: Annotated[bool, typer.Option("--leaderboard", help="Then submit the results.")] = False,
 ) -> None:
     """Play episodes into a file; the same command resumes it."""
-    from benchmarks.reports.report import invalid_remark, overview_table
+    from benchmarks.reports.terminal import invalid_remark, overview_table
     from benchmarks.runner.results import load
     from benchmarks.runner.session import measure
 
@@ -188,9 +188,11 @@ def report(
         typer.Option("--episodes-shown", min=0, help="Episodes whose steps are in the HTML file; all by default."),
     ] = None,
 ) -> None:
-    """Write tables (Markdown), a picture (PNG) and one HTML file with all episodes; with --html that file alone."""
+    """Write one HTML file with tables and all episodes, and a picture of the scores; with --html that file alone."""
     from benchmarks.reports.html_report import write_html
-    from benchmarks.reports.report import overview_table, write_report
+    from benchmarks.reports.plots import plot_scores
+    from benchmarks.reports.terminal import overview_table
+    from benchmarks.runner.files import write_picture
     from benchmarks.runner.results import load
 
     if html is not None and out is not None:
@@ -200,9 +202,10 @@ def report(
     if not cells:
         fail(f"Expected episodes in {', '.join(map(str, files))}; got none. Fix: python -m benchmarks run.")
     lines = write_html(files, html or folder / "report.html", pictures=pictures, shown=shown)
-    written = [] if html is not None else write_report(files, folder)
+    if html is None:
+        lines.append(f"  {write_picture(folder / 'scores.png', plot_scores(cells))}")
     console().print(overview_table(cells, console().width))
-    for line in (*(f"  {path}" for path in written), *lines):
+    for line in lines:
         _say(line)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.reports.comparisons import comparison_tables
-from benchmarks.reports.report import MAIN
+from benchmarks.reports.labels import labels_remark
 from benchmarks.runner.results import METRICS, Cell, load
 from lang_envs.redaction import without_private
 from lang_envs.report import Report, Score, read_run, size_lines, write_report
 from lang_envs.report.statistics import LEVEL, RESAMPLES, estimate, mean
 
+_MAIN = ("return", "success", "steps", "invalid_rate")
+"""Metrics that are shown where they are 0 too."""
 _COLUMNS = [name for name in METRICS if name != "discounted_return"]
 
 
@@ -38,7 +40,7 @@ def report_of(files: Sequence[Path], title: str | None = None) -> Report:
         metrics=metrics,
         scores=_scores(cells),
         episodes=[episode for _, episodes in read for episode in episodes],
-        about=(about,),
+        about=(about, *dict.fromkeys(_remarks(cells))),
         tables=[
             table._replace(rows=[[without_private(text) for text in row] for row in table.rows])
             for table in comparison_tables(cells)
@@ -69,8 +71,19 @@ def _scores(cells: Sequence[Cell]) -> list[Score]:
                         *counts,
                     )
                 )
-    used = {(score.task, score.metric) for score in scores if score.value or score.metric in MAIN}
+    used = {(score.task, score.metric) for score in scores if score.value or score.metric in _MAIN}
     return [score for score in scores if (score.task, score.metric) in used]
+
+
+def _remarks(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a sentence for each task whose labels are made up or known."""
+    for cell in cells:
+        if any(episode.get("data") == "synthetic" for episode in cell.episodes):
+            remark = "Made-up rows: scores say nothing about the table."
+        else:
+            remark = labels_remark(cell.env, cell.header["env_settings"])
+        if remark:
+            yield f"{without_private(cell.task)}: {remark}"
 
 
 def _title(cells: Sequence[Cell]) -> str:

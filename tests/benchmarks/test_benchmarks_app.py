@@ -61,7 +61,7 @@ def test_the_same_command_plays_nothing_again_and_reports() -> None:
     assert "0 episodes played" in _call(*command).stdout
     result = _call("report", "r.jsonl")
     assert result.exit_code == 0
-    assert Path("r/report.md").exists()
+    assert Path("r/report.html").exists()
     assert Path("r/scores.png").exists()
 
 
