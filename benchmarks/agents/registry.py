@@ -24,31 +24,24 @@ class Kind(NamedTuple):
             settings unknown to the kind are those of that agent.
         help: Description in one line.
         extra: Extra with the packages that it needs; empty for none.
-        packages: Packages of the extra.
     """
 
     factory: str
     argument: str
     help: str
     extra: str = ""
-    packages: tuple[str, ...] = ()
 
 
 _HERE, _SPEC = "benchmarks.agents", "SPEC"
-_LLM = ("torch", "stable_baselines3", "transformers", "peft", "tokenizers", "safetensors")
 KINDS: Mapping[str, Kind] = {
     "random": Kind(f"{_HERE}.local:random", "", "uniform over the admissible actions"),
     "oracle": Kind(f"{_HERE}.local:oracle", "", "the environment's own optimal policy"),
-    "human": Kind(f"{_HERE}.local:HumanAgent", "", "a person at the terminal", "cli", ("typer", "rich")),
+    "human": Kind(f"{_HERE}.local:HumanAgent", "", "a person at the terminal", "cli"),
     "scripted": Kind(f"{_HERE}.local:scripted", "FILE", "given actions: one a line, or a recorded episode in .jsonl"),
     "coder": Kind(f"{_HERE}.local:coder", "", "random scikit-learn code, often wrong, on DataSciCoding"),
-    "checkpoint": Kind(
-        f"{_HERE}.policy:checkpoint", "PATH", "a checkpoint of any method of this package, or a run", "llm", _LLM
-    ),
-    "hf": Kind(f"{_HERE}.policy:zero_shot", "MODEL", "a local Hugging Face model, zero-shot", "llm", _LLM),
-    "openai": Kind(
-        f"{_HERE}.served:ServedAgent", "MODEL", "a model behind an OpenAI-compatible server", "openai", ("openai",)
-    ),
+    "checkpoint": Kind(f"{_HERE}.policy:checkpoint", "PATH", "a checkpoint of any method here, or a run", "llm"),
+    "hf": Kind(f"{_HERE}.policy:zero_shot", "MODEL", "a local Hugging Face model, zero-shot", "llm"),
+    "openai": Kind(f"{_HERE}.served:ServedAgent", "MODEL", "a model behind an OpenAI-compatible server", "openai"),
     "react": Kind(f"{_HERE}.react:ReactAgent", _SPEC, "thoughts before actions, and a memory, around another agent"),
     "caafe": Kind(
         f"{_HERE}.caafe:CaafeAgent", _SPEC, "features by another agent, classifier by a person, on DataSciCoding"
@@ -97,7 +90,7 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
             return factory(inner, **{key: value for key, value in settings.items() if key in names})
         return factory(argument, **settings) if kind.argument else factory(**settings)
     except ModuleNotFoundError as error:
-        if not kind.extra or (error.name or "").partition(".")[0] not in kind.packages:
+        if not kind.extra:
             raise
         raise MissingExtraError(
             f"Expected the packages of the extra {kind.extra!r} for {name!r}; {error.name} is not installed. "
