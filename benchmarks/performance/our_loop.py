@@ -114,7 +114,7 @@ class ShownActions(gym.Wrapper[Any, Any, Any, Any]):
     """Remember the actions listed with each observation.
 
     Args:
-        env: Environment that lists its actions.
+        env: Environment; where any text is an action, no actions are remembered.
 
     Attributes:
         shown: Actions listed with each observation so far.
@@ -126,12 +126,12 @@ class ShownActions(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = super().reset(**kwargs)
-        self.shown[str(observation)] = tuple(info["admissible_actions"])
+        self.shown[str(observation)] = tuple(info["admissible_actions"] or ())
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, *result, info = super().step(action)
-        self.shown[str(observation)] = tuple(info["admissible_actions"])
+        self.shown[str(observation)] = tuple(info["admissible_actions"] or ())
         return observation, *result, info
 
 
@@ -152,8 +152,8 @@ class OurLoop:
         rate = setting.workload.learning_rate
         self.setting = setting
         task = setting.env_id
-        make_env = partial(SyntheticTask, setting.sizes) if task is None else lambda: ShownActions(gym.make(task))
-        envs = DummyVecEnv([make_env] * (n_envs or setting.n_envs))
+        make_env = partial(SyntheticTask, setting.sizes) if task is None else partial(gym.make, task)
+        envs = DummyVecEnv([lambda: ShownActions(make_env())] * (n_envs or setting.n_envs))
         self.model = setting.algorithm(
             "LLMPolicy", envs, learning_rate=rate, critic_learning_rate=rate, target_kl=None, seed=0,
             device="cpu", policy_kwargs=of_policy, **arguments,

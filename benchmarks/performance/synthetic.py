@@ -45,15 +45,11 @@ class SyntheticTask(LangEnv[tuple[str, tuple[str, ...], int]]):
 
     Args:
         sizes: Bounds of the drawn sizes.
-
-    Attributes:
-        shown: Actions listed with each observation so far.
     """
 
     def __init__(self, sizes: TaskSizes) -> None:
         super().__init__(max_action_length=4096, max_observation_length=12 * sizes.prompt[1])
         self.sizes = sizes
-        self.shown: dict[str, tuple[str, ...]] = {}
         self._world: tuple[str, tuple[str, ...], int] = ("", (), 0)
 
     def _restart(self, options: Mapping[str, Any]) -> None:
@@ -68,7 +64,6 @@ class SyntheticTask(LangEnv[tuple[str, tuple[str, ...], int]]):
                 things = self._words(self._between(self.sizes.action) - 2)
                 actions = tuple(dict.fromkeys((*actions, " ".join([self.np_random.choice(verbs), *things]))))
         self._world = (" ".join(["a", *self._words(length)]), actions, moment)
-        self.shown[self._world[0]] = actions
 
     def _between(self, bounds: tuple[int, int]) -> int:
         return int(self.np_random.integers(bounds[0], bounds[1], endpoint=True))
