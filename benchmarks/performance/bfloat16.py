@@ -61,7 +61,7 @@ class Training:
         algorithm = self.algorithm
         assert algorithm.env is not None
         rollout = (algorithm.env, self._callback, algorithm.rollout_buffer, algorithm.n_steps)
-        seconds = milliseconds(lambda: (algorithm.collect_rollouts(*rollout), algorithm.train())) / 1e3
+        seconds = (milliseconds(partial(algorithm.collect_rollouts, *rollout)) + milliseconds(algorithm.train)) / 1e3
         logged = algorithm.logger.name_to_value
         return {
             "steps_per_second": algorithm.n_steps * algorithm.n_envs / seconds,

@@ -92,7 +92,12 @@ def measure(study: Study, value: int, runs: int) -> Point:
     longest = setting.sizes.action[1]
     changes: dict[str, Any] = {"max_new_tokens": longest} if setting.workload.generates else {}
     loop = OurLoop(setting, n_envs=n_envs, **changes)
-    times = [milliseconds(lambda: (loop.rollout(), loop.update())) / study.n_samples for _ in range(runs + 1)]
+
+    def turn() -> None:
+        loop.rollout()
+        loop.update()
+
+    times = [milliseconds(turn) / study.n_samples for _ in range(runs + 1)]
     state = loop.model.rollout_buffer.get_state()
     return Point(value, round(median(times[1:]), 2), len(state["old_values"]), len(pickle.dumps(state)))
 
