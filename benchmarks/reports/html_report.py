@@ -17,12 +17,8 @@ _MAIN = ("return", "success", "steps", "invalid_rate")
 _COLUMNS = [name for name in METRICS if name != "discounted_return"]
 
 
-def report_of(files: Sequence[Path], title: str | None = None) -> Report:
-    """Return the report of some results files.
-
-    Args:
-        files: Results files of `run`.
-        title: Heading; by default the names of agents and tasks.
+def report_of(files: Sequence[Path]) -> Report:
+    """Return the report of some results files of `run`.
 
     Raises:
         ResultFileError: If two files hold the same agent on the same task.
@@ -35,7 +31,7 @@ def report_of(files: Sequence[Path], title: str | None = None) -> Report:
     )
     metrics = [METRICS[name] for name in ("discounted_return", *_COLUMNS)]
     return Report(
-        title or _title(cells),
+        _title(cells),
         runs=[run for run, _ in read],
         metrics=metrics,
         scores=_scores(cells),
