@@ -161,33 +161,11 @@ class Bound(Counting):
     def count(self, text):
         return self(text)
 
-def decorated(function):
-    @functools.wraps(function)
-    def around(*arguments):
-        return function(*arguments)
-    return around
-
-class Decorated(Counting):
-    @decorated
-    def count(self, text):
-        return self(text)
-
-    @classmethod
-    def of_class(cls, text):
-        return "stay"
-
-    def begin(self, env, seed):
-        self.n = seed
-
 class Forgets(Bound):
     def begin(self, env, seed):
         self.n = seed
 
 counting = Bound()
-def decorated_method():
-    return Decorated().count
-def class_method():
-    return Decorated.of_class
 def bound():
     return Bound().count
 def part_of_bound():
@@ -200,10 +178,8 @@ def forgets():
     play(FOOD, agent, most=2)
     with pytest.raises(AgentError, match="its 'n' has changed since the first"):
         play(FOOD, agent, most=2)
-    for name in ("forgets", "decorated_method"):
-        forgets = make_agent(f"agents_of_a_user:{name}")
-        assert [texts(play(FOOD, forgets, seed=3, most=2)) for _ in range(2)] == [["4", "5"]] * 2
-    assert texts(play(FOOD, make_agent("agents_of_a_user:class_method"), most=1)) == ["stay"]
+    forgets = make_agent("agents_of_a_user:forgets")
+    assert [texts(play(FOOD, forgets, seed=3, most=2)) for _ in range(2)] == [["4", "5"]] * 2
 
 
 def test_unknown_settings_and_wrong_types_are_refused_with_what_is_known() -> None:

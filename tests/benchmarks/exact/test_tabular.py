@@ -297,12 +297,9 @@ def changed(**parts: object) -> TokenMDP:
     ("parts", "message"),
     [
         ({"rewards": np.zeros((2, 3))}, r"Expected admissible and rewards \[states, actions\].*Fix: give all"),
-        ({"transitions": np.zeros((2, 4, 3))}, r"got \(\(2, 4\), \(2, 4\), \(2, 4, 3\)\) with 4 actions"),
-        ({"gamma": 0.0}, r"Expected gamma in \(0, 1\]; got 0.0"),
         ({"gamma": 1.1}, r"Expected gamma in \(0, 1\]; got 1.1"),
         ({"transitions": np.full((2, 4, 2), 0.4)}, "probabilities; got others. Fix: let them sum to 1"),
         ({"actions": (("a",), ("a", "y"), ("b",), ("c",))}, "none a prefix of another.*end-of-action token"),
-        ({"actions": (("a",), ("a",), ("b",), ("c",))}, "Expected distinct actions"),
         ({"actions": ((), ("a",), ("b",), ("c",))}, "Expected distinct actions"),
     ],
 )
@@ -311,7 +308,7 @@ def test_what_is_no_token_mdp_is_refused(parts: dict[str, object], message: str)
         changed(**parts)
 
 
-@pytest.mark.parametrize("beta", [0.0, -1.0, math.nan])
+@pytest.mark.parametrize("beta", [0.0, math.nan])
 def test_an_impossible_temperature_is_refused(beta: float) -> None:
     mdp = lopsided()
     for solve, reference in (
