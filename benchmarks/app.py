@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -120,7 +120,7 @@ def run(
     leaderboard: Annotated[bool, typer.Option("--leaderboard", help="Then submit the results.")] = False,
 ) -> None:
     """Play episodes into a file; the same command resumes it."""
-    from benchmarks.reports.report import invalid_remark, overview_table
+    from benchmarks.reports.terminal import invalid_remark, overview_table
     from benchmarks.runner.results import load
     from benchmarks.runner.session import measure
 
@@ -177,10 +177,6 @@ def report(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder; that of the first file's name by default.")
     ] = None,
-    rollout: Annotated[
-        str | None,
-        typer.Option(metavar="ENV/SEED/EPISODE", help="Whose token credit is drawn; the first success by default."),
-    ] = None,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write this HTML file alone, instead of a folder.")
     ] = None,
@@ -192,21 +188,24 @@ def report(
         typer.Option("--episodes-shown", min=0, help="Episodes whose steps are in the HTML file; all by default."),
     ] = None,
 ) -> None:
-    """Write tables (Markdown), pictures (PNG) and one HTML file with all episodes; with --html that file alone."""
+    """Write one HTML file with tables and all episodes, and a picture of the scores; with --html that file alone."""
     from benchmarks.reports.html_report import write_html
-    from benchmarks.reports.report import overview_table, write_report
+    from benchmarks.reports.plots import plot_scores
+    from benchmarks.reports.terminal import overview_table
+    from benchmarks.runner.files import write_picture
     from benchmarks.runner.results import load
 
-    if html is not None and (out is not None or rollout is not None):
-        fail("Expected --html alone, which writes one file; got --out or --rollout too. Fix: leave one of them out.")
+    if html is not None and out is not None:
+        fail("Expected --html alone, which writes one file; got --out too. Fix: leave one of them out.")
     folder = out or files[0].with_suffix("")
     cells = load(files)
     if not cells:
         fail(f"Expected episodes in {', '.join(map(str, files))}; got none. Fix: python -m benchmarks run.")
     lines = write_html(files, html or folder / "report.html", pictures=pictures, shown=shown)
-    written = [] if html is not None else write_report(files, folder, rollout)
+    if html is None:
+        lines.append(f"  {write_picture(folder / 'scores.png', plot_scores(cells))}")
     console().print(overview_table(cells, console().width))
-    for line in (*(f"  {path}" for path in written), *lines):
+    for line in lines:
         _say(line)
 
 
@@ -236,30 +235,6 @@ def export(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # for want of an author, whom no option names
             _say(to_minari(read_results(file), out or f"{file.stem}-v0").spec.data_path)
-
-
-@app.command()
-@_one_line_errors()
-def serve(
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder with results files and trainings, at any depth.")
-    ],
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port; 0 for one that is free.")] = 0,
-    pictures: Annotated[int, typer.Option(min=0, help="Episodes that are played again for their pictures.")] = 20,
-) -> None:
-    """Show the report of a folder in a browser of this machine; it follows the files while they grow."""
-    from benchmarks.reports.folders import report_of_folder
-    from benchmarks.reports.serving import LiveReport, ReportServer
-    from lang_envs.report import build_page
-
-    def build(folder: Path, version: str) -> bytes:
-        return build_page(report_of_folder(folder), pictures=pictures, live=version)
-
-    if not folder.is_dir():
-        fail(f"Expected a folder with results files; got {folder}.")
-    with ReportServer(LiveReport(folder, build), port) as server, suppress(KeyboardInterrupt):
-        _say(f"{server.address} shows {folder}; Ctrl+C ends.")
-        server.serve_forever()
 
 
 @app.command()

@@ -27,8 +27,8 @@ sys.path.insert(0, str(ROOT))  # `benchmarks` is a folder of the repository and 
 import poad_sb3.settings
 from benchmarks.performance.multikey_learning import HEAD, learning_rows
 from benchmarks.references.datasci_baselines import score_rows
+from benchmarks.reports.comparisons import shown
 from benchmarks.reports.leaderboard import entries
-from benchmarks.reports.report import shown
 from benchmarks.reports.tables import markdown_table as table
 from benchmarks.runner.episodes import FAMILY_FIELDS
 from benchmarks.runner.results import METRICS

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-__all__ = ["MAX_NAME", "listed", "markdown_code", "markdown_text", "nearest", "printable", "shown", "terminal_text"]
+__all__ = ["MAX_NAME", "listed", "markdown_text", "nearest", "printable", "shown", "terminal_text"]
 
 MAX_NAME = 60
 """Maximum number of characters of a foreign name in a prompt or a message."""
@@ -60,13 +60,6 @@ def markdown_text(text: str) -> str:
     line = html.escape(printable(" ".join(text.split())), quote=False)
     escaped = _MARKUP.sub(lambda match: f"{match[0][:-1]}&#{ord(match[0][-1])};", line)
     return re.sub(r"([\[\]])", r"\\\1", escaped)  # which is easier to read, and all dialects know it
-
-
-def markdown_code(text: str) -> str:
-    """Return a text as code of Markdown, in one line."""
-    line = printable(" ".join(text.split()))
-    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
-    return f"{fence}{line}{fence}" if len(fence) == 1 else f"{fence} {line} {fence}"
 
 
 def shown(name: object) -> str:

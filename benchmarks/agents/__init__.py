@@ -4,7 +4,7 @@
 """
 
 from benchmarks.agents.base import JSON, Agent, AgentError, Decision, TokenCredit, Usage
-from benchmarks.agents.registry import KINDS, Kind, kinds, make_agent
+from benchmarks.agents.registry import KINDS, Kind, make_agent
 from benchmarks.agents.texts import Reply, TextAgent
 
 __all__ = [
@@ -18,6 +18,5 @@ __all__ = [
     "TextAgent",
     "TokenCredit",
     "Usage",
-    "kinds",
     "make_agent",
 ]

@@ -94,21 +94,7 @@ def _made(factory: Callable[..., object], name: str, settings: Mapping[str, Any]
         signature.bind(**settings)
     except TypeError as error:
         raise AgentError(f"Expected {name!r} to be called with {sorted(settings)}; got {error}.") from error
-    return of_made(factory(**settings), name, settings, factory)
-
-
-def of_made(made: object, name: str, settings: Mapping[str, Any], factory: Callable[..., object]) -> Agent:
-    """Turn the result of a user's factory into an agent.
-
-    Args:
-        made: An `Agent`, or a callable as in `agent_of`.
-        name: Name of the agent, if it has none of its own.
-        settings: Settings that the factory was called with.
-        factory: The factory.
-
-    Raises:
-        AgentError: If it is neither, or its settings cannot be written as JSON.
-    """
+    made = factory(**settings)
     if isinstance(made, Agent):
         return _described(made, name, settings, factory)
     if inspect.isclass(made) or not callable(made) or _arguments(made)[0] == 0:

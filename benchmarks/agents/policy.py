@@ -1,4 +1,4 @@
-"""Language models of this machine: trained ones from checkpoints, fresh ones, and zero-shot ones."""
+"""Language models of this machine: trained ones from checkpoints, and zero-shot ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ class PolicyAgent(Agent):
         settings: Values that identify the agent.
         deterministic: Whether to choose the most probable action instead of sampling.
         whole_values: Whether the critic values whole actions only; every token then has the value before the action.
-        writer: Action distribution where actions are not listed; None for the policy's own.
     """
 
     def __init__(
@@ -47,7 +46,6 @@ class PolicyAgent(Agent):
         *,
         deterministic: bool,
         whole_values: bool = False,
-        writer: ActionDistribution | None = None,
     ) -> None:
         from poad_sb3.distributions.base import ScoreCache
         from poad_sb3.distributions.lru_cache import LRUCache
@@ -55,7 +53,7 @@ class PolicyAgent(Agent):
 
         self.name, self.settings = name, {**settings, "deterministic": deterministic}
         self.policy = policy
-        self._deterministic, self._whole_values, self._writer = deterministic, whole_values, writer
+        self._deterministic, self._whole_values = deterministic, whole_values
         self._scores = ScoreCache([parameter for parameter in policy.parameters() if parameter.requires_grad])
         self.read = LRUCache(self._read_path, _REMEMBERED)  # the weights stay the same here
         self._context, self._has_begun = episode_context(policy.lm.prompter.template.context_spec), False
@@ -76,10 +74,9 @@ class PolicyAgent(Agent):
         """See `Agent.act`."""
         self._see(observation)
         actions = info["admissible_actions"]
-        distribution = (self._writer if actions is None else None) or self.policy.distribution
         question = self._question(observation, actions, info)
-        chosen = self._choose(distribution, question)
-        self._chosen = distribution, question, actions, chosen
+        chosen = self._choose(self.policy.distribution, question)
+        self._chosen = self.policy.distribution, question, actions, chosen
         credit = None
         if self.records_steps and len(chosen.log_probs) == len(chosen.path.action):  # BADQ knows the whole action alone
             tokens, values = self.read(chosen.path)
@@ -168,8 +165,8 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
         ranks: bool,
         deterministic: bool,
     ) -> None:
-        super().__init__(name, policy, settings, deterministic=deterministic, writer=writer)
-        self._ranks = ranks
+        super().__init__(name, policy, settings, deterministic=deterministic)
+        self._writer, self._ranks = writer, ranks
         self._info: Mapping[str, Any] = {}
         self.needs_info = self._context.is_wanted
 
@@ -184,7 +181,7 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
 
     def reply(self, prompt: str) -> Reply:
         """See `TextAgent.reply`."""
-        chosen = self._choose(self._writer or self.policy.distribution, self._question(prompt, None, self._info))
+        chosen = self._choose(self._writer, self._question(prompt, None, self._info))
         return Reply(chosen.text, self._usage(chosen))
 
     def final_value(self, observation: str, info: Mapping[str, Any]) -> None:
@@ -235,42 +232,6 @@ def checkpoint(
         deterministic=deterministic,
         whole_values=getattr(trained, "credit_level", None) == "action",
     )
-
-
-def untrained(
-    model: str = "pocket",
-    *,
-    action_sampling: str = "trie",
-    deterministic: bool = False,
-    prompt: Any = "auto",
-    dtype: str = "float32",
-    quantization: Any = None,
-    revision: str | None = None,
-    device: str = "auto",
-) -> PolicyAgent:
-    """Return a fresh POAD: the start of training. Its critic expects 0 everywhere.
-
-    Args:
-        model: `"pocket"`, `"pocket-char"`, `"pocket-coder"`, `"smollm2"`, a folder, a GGUF file, or an id of the
-            Hugging Face hub.
-        action_sampling: `"trie"`, `"candidates"` or `"free"`, see `poad_sb3.distributions.ActionSampling`. Where
-            actions are not listed, the model always writes freely.
-        deterministic: Whether to choose the most probable action instead of sampling.
-        prompt: See `LLMPolicy`.
-        dtype: See `LLMPolicy`.
-        quantization: See `LLMPolicy`.
-        revision: See `LLMPolicy`.
-        device: Torch device, or `"auto"`.
-
-    Raises:
-        PoadError: If the model cannot be loaded.
-        ValueError: If `action_sampling` is unknown.
-    """
-    model = model or "pocket"
-    of_model = {"model": model, "revision": revision, "dtype": dtype, "quantization": quantization, "prompt": prompt}
-    policy, settings = _fresh(device, action_sampling, of_model)
-    writer = _writer(policy)
-    return PolicyAgent(f"untrained:{model}", policy, settings, deterministic=deterministic, writer=writer)
 
 
 def zero_shot(
@@ -346,28 +307,17 @@ def zero_shot(
         "top_p": top_p,
         "stop": stop,
     }
-    policy, settings = _fresh(device, action_sampling, of_model)
-    writer = _writer(
-        policy, max_new_tokens=max_new_tokens, stop=stop, temperature=temperature, top_k=top_k, top_p=top_p
-    )
-    ranks = action_sampling != "free"
-    return ZeroShotAgent(f"hf:{model}", policy, settings, writer=writer, ranks=ranks, deterministic=deterministic)
-
-
-def _fresh(device: str, action_sampling: str, of_model: dict[str, Any]) -> tuple[LLMPolicy, dict[str, JSON]]:
-    """Return an untrained policy and its settings; actions are texts, so its spaces belong to no environment."""
     from stable_baselines3.common.utils import get_device
 
     from poad_sb3 import LLMPolicy
-
-    target, spaces = get_device(device), (admissible_space(TextSpace(1)), TokenSequence())
-    policy = LLMPolicy(*spaces, lambda _: 0.0, device=target, action_sampling=action_sampling, **of_model).to(target)
-    return policy, {**of_model, "action_sampling": action_sampling, "fingerprint": policy.lm.fingerprint}
-
-
-def _writer(policy: LLMPolicy, **sampling: Any) -> ActionDistribution:
-    """Return free sampling from a policy's language model, independent of its own `action_sampling`."""
     from poad_sb3.distributions.free import FreeDistribution
     from poad_sb3.settings.sampling import SamplingSettings
 
-    return FreeDistribution(policy.lm, SamplingSettings(**sampling))
+    # Actions are texts, so the policy's spaces belong to no environment.
+    target, spaces = get_device(device), (admissible_space(TextSpace(1)), TokenSequence())
+    policy = LLMPolicy(*spaces, lambda _: 0.0, device=target, action_sampling=action_sampling, **of_model).to(target)
+    settings = {**of_model, "action_sampling": action_sampling, "fingerprint": policy.lm.fingerprint}
+    sampling = {name: of_model[name] for name in ("max_new_tokens", "stop", "temperature", "top_k", "top_p")}
+    writer = FreeDistribution(policy.lm, SamplingSettings(**sampling))
+    ranks = action_sampling != "free"
+    return ZeroShotAgent(f"hf:{model}", policy, settings, writer=writer, ranks=ranks, deterministic=deterministic)

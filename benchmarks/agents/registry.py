@@ -5,17 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
 from benchmarks.agents.arguments import check_settings, hints_of
 from benchmarks.agents.base import Agent, AgentError
-from benchmarks.agents.callables import agent_of, load, of_made
+from benchmarks.agents.callables import agent_of, load
 from lang_envs import MissingExtraError
 from lang_envs.errors import install_command
-
-ENTRY_POINTS = "lang_envs.agents"
-"""Group of entry points for kinds from other packages: a name, and a factory as in `Kind.factory`."""
 
 
 class Kind(NamedTuple):
@@ -24,58 +20,41 @@ class Kind(NamedTuple):
     Attributes:
         factory: `module:function`, imported at its first use. It takes the argument behind the colon, if the kind
             has one, and its settings as keyword-only arguments.
-        argument: Text behind the colon; empty for none, in brackets if it may be left out. `SPEC` is another agent,
-            passed to the factory as an object; settings unknown to the kind are those of that agent.
+        argument: Text behind the colon; empty for none. `SPEC` is another agent, passed to the factory as an object;
+            settings unknown to the kind are those of that agent.
         help: Description in one line.
         extra: Extra with the packages that it needs; empty for none.
-        packages: Packages of the extra.
     """
 
     factory: str
     argument: str
     help: str
     extra: str = ""
-    packages: tuple[str, ...] = ()
 
 
 _HERE, _SPEC = "benchmarks.agents", "SPEC"
-_LLM = ("torch", "stable_baselines3", "transformers", "peft", "tokenizers", "safetensors")
 KINDS: Mapping[str, Kind] = {
     "random": Kind(f"{_HERE}.local:random", "", "uniform over the admissible actions"),
     "oracle": Kind(f"{_HERE}.local:oracle", "", "the environment's own optimal policy"),
-    "human": Kind(f"{_HERE}.local:HumanAgent", "", "a person at the terminal", "cli", ("typer", "rich")),
+    "human": Kind(f"{_HERE}.local:HumanAgent", "", "a person at the terminal", "cli"),
     "scripted": Kind(f"{_HERE}.local:scripted", "FILE", "given actions: one a line, or a recorded episode in .jsonl"),
     "coder": Kind(f"{_HERE}.local:coder", "", "random scikit-learn code, often wrong, on DataSciCoding"),
-    "checkpoint": Kind(
-        f"{_HERE}.policy:checkpoint", "PATH", "a checkpoint of any method of this package, or a run", "llm", _LLM
-    ),
-    "untrained": Kind(f"{_HERE}.policy:untrained", "[MODEL]", "a fresh POAD around a language model", "llm", _LLM),
-    "hf": Kind(f"{_HERE}.policy:zero_shot", "MODEL", "a local Hugging Face model, zero-shot", "llm", _LLM),
-    "openai": Kind(
-        f"{_HERE}.served:ServedAgent", "MODEL", "a model behind an OpenAI-compatible server", "openai", ("openai",)
-    ),
+    "checkpoint": Kind(f"{_HERE}.policy:checkpoint", "PATH", "a checkpoint of any method here, or a run", "llm"),
+    "hf": Kind(f"{_HERE}.policy:zero_shot", "MODEL", "a local Hugging Face model, zero-shot", "llm"),
+    "openai": Kind(f"{_HERE}.served:ServedAgent", "MODEL", "a model behind an OpenAI-compatible server", "openai"),
     "react": Kind(f"{_HERE}.react:ReactAgent", _SPEC, "thoughts before actions, and a memory, around another agent"),
     "caafe": Kind(
         f"{_HERE}.caafe:CaafeAgent", _SPEC, "features by another agent, classifier by a person, on DataSciCoding"
     ),
 }
-"""Kinds of this package by name."""
-
-
-def kinds() -> dict[str, Kind]:
-    """Return all kinds by name, including those of other packages; ours win where names are equal."""
-    plugins = {
-        entry.name: Kind(entry.value, "[ARGUMENT]", f"of {entry.dist.name if entry.dist else 'another package'}")
-        for entry in entry_points(group=ENTRY_POINTS)
-    }
-    return {**plugins, **KINDS}
+"""Kinds by name."""
 
 
 def make_agent(spec: str, **settings: Any) -> Agent:
     """Make an agent.
 
     Args:
-        spec: `KIND`, `KIND:ARGUMENT` (see `kinds`), or `module:name` of anything that `agent_of` understands.
+        spec: `KIND`, `KIND:ARGUMENT` (see `KINDS`), or `module:name` of anything that `agent_of` understands.
         settings: Keyword arguments of the kind's factory, or of the user's callable.
 
     Raises:
@@ -83,13 +62,11 @@ def make_agent(spec: str, **settings: Any) -> Agent:
         MissingExtraError: If a package of the kind is not installed.
     """
     name, _, argument = spec.partition(":")
-    registered = kinds()
-    if name in registered:
-        return _of_kind(name, registered[name], argument, settings)
+    if name in KINDS:
+        return _of_kind(name, KINDS[name], argument, settings)
     if not name or not argument:
         raise AgentError(
-            f"Expected an agent as KIND, KIND:ARGUMENT or module:name; got {spec!r}. "
-            f"Kinds: {', '.join(sorted(registered))}."
+            f"Expected an agent as KIND, KIND:ARGUMENT or module:name; got {spec!r}. Kinds: {', '.join(sorted(KINDS))}."
         )
     return agent_of(load(spec), spec, settings)
 
@@ -100,27 +77,25 @@ def _of_kind(name: str, kind: Kind, argument: str, settings: Mapping[str, Any]) 
             f"Expected {name!r} alone; got {name}:{argument}. Fix: leave {argument!r} out, or rename your module "
             f"{name!r}: a kind of agent has its name."
         )
-    if kind.argument and not argument and not kind.argument.startswith("["):
+    if kind.argument and not argument:
         raise AgentError(f"Expected {name}:{kind.argument}; got {name!r} alone. Fix: add it.")
     try:
         factory = _factory(kind)
         parameters = inspect.signature(factory).parameters.values()
         names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-        passes_on = kind.argument == _SPEC or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         hints = {key: hint for key, hint in hints_of(factory).items() if key in names}
-        check_settings(name, settings, None if passes_on else names, hints)
+        check_settings(name, settings, None if kind.argument == _SPEC else names, hints)
         if kind.argument == _SPEC:
             inner = make_agent(argument, **{key: value for key, value in settings.items() if key not in names})
             return factory(inner, **{key: value for key, value in settings.items() if key in names})
-        made = factory(argument, **settings) if kind.argument else factory(**settings)
+        return factory(argument, **settings) if kind.argument else factory(**settings)
     except ModuleNotFoundError as error:
-        if not kind.extra or (error.name or "").partition(".")[0] not in kind.packages:
+        if not kind.extra:
             raise
         raise MissingExtraError(
             f"Expected the packages of the extra {kind.extra!r} for {name!r}; {error.name} is not installed. "
             f"Fix: {install_command(kind.extra)}."
         ) from error
-    return made if name in KINDS else of_made(made, name, settings, factory)
 
 
 def _factory(kind: Kind) -> Callable[..., Agent]:

@@ -13,7 +13,7 @@ Writes bfloat16.json, unless `--rollouts 0` leaves the trainings out.
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from statistics import median
 from typing import Annotated, Any
 
@@ -22,6 +22,7 @@ import typer
 from stable_baselines3.common.callbacks import CallbackList
 
 from benchmarks.performance.our_loop import PositionCounter
+from benchmarks.performance.timing import in_turns, milliseconds
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_result
 from poad_sb3 import POAD
@@ -59,10 +60,8 @@ class Training:
         """Run a rollout and its update; return their cost."""
         algorithm = self.algorithm
         assert algorithm.env is not None
-        start = time.process_time()
-        algorithm.collect_rollouts(algorithm.env, self._callback, algorithm.rollout_buffer, algorithm.n_steps)
-        algorithm.train()
-        seconds = time.process_time() - start
+        rollout = (algorithm.env, self._callback, algorithm.rollout_buffer, algorithm.n_steps)
+        seconds = (milliseconds(partial(algorithm.collect_rollouts, *rollout)) + milliseconds(algorithm.train)) / 1e3
         logged = algorithm.logger.name_to_value
         return {
             "steps_per_second": algorithm.n_steps * algorithm.n_envs / seconds,
@@ -76,12 +75,9 @@ def product_speed() -> dict[str, float]:
     inputs, weight = torch.randn(_ROWS, _INPUTS), torch.randn(_OUTPUTS, _INPUTS)
     speeds = {}
     for name, dtype in DTYPES.items():
-        left, right, seconds = inputs.to(dtype), weight.to(dtype).T, []
-        for _ in range(_REPEATS):
-            start = time.process_time()
-            left @ right
-            seconds.append(time.process_time() - start)
-        speeds[name] = round(2e-9 * _ROWS * _INPUTS * _OUTPUTS / median(seconds), 1)
+        multiply = partial(torch.matmul, inputs.to(dtype), weight.to(dtype).T)
+        times = [milliseconds(multiply) for _ in range(_REPEATS)]
+        speeds[name] = round(2e-6 * _ROWS * _INPUTS * _OUTPUTS / median(times), 1)
     return speeds
 
 
@@ -109,11 +105,7 @@ def bfloat16(
     show_records("dtype", {name: {"GFLOP/s": speed} for name, speed in speeds.items()}, ("GFLOP/s",))
     if not rollouts:
         return
-    trainings = {name: Training(model, settings) for name, settings in SETTINGS.items()}
-    turns: dict[str, list[dict[str, float]]] = {name: [] for name in trainings}
-    for _ in range(rollouts):
-        for name, training in trainings.items():
-            turns[name].append(training.turn())
+    turns = in_turns({name: Training(model, settings).turn for name, settings in SETTINGS.items()}, rollouts)
     rows = summarize(turns)
     show_records("setting", rows, tuple(rows["float32"]))
     result = {"model": model, "rollouts": rollouts, "gflops": speeds, "settings": rows, "turns": turns}

@@ -5,8 +5,7 @@ with the environments' public interface only: worlds are captured and restored b
 are texts. It is fast because the clock affects only the end: each world's consequences are computed once, at any clock
 value. Prints a table and writes env_scores.json.
 
-Only for ids that list their actions. DataSciCoding, where any text is one, is in
-`datasci_scores`.
+Only for ids that list their actions. DataSciCoding, where any text is one, is in `datasci_scores`.
 """
 
 from __future__ import annotations

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 
 from benchmarks.performance.env_scores import LISTED_IDS
+from benchmarks.performance.timing import milliseconds
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_result
 from benchmarks.runner.options import Count
@@ -39,12 +41,9 @@ def steps_per_second(env_id: str, n_steps: int, seed: int) -> float:
 def reset_microseconds(env_id: str, n_resets: int) -> float:
     """Return the median time of a reset with a seed, in microseconds."""
     env = gym.make(env_id, disable_env_checker=True)
-    times = []
-    for seed in range(n_resets):
-        started = time.perf_counter()
-        env.reset(seed=seed)
-        times.append(time.perf_counter() - started)
-    return 1e6 * statistics.median(times)
+    return 1e3 * statistics.median(
+        milliseconds(partial(env.reset, seed=seed), time.perf_counter) for seed in range(n_resets)
+    )
 
 
 def frame_milliseconds(env_id: str, n_frames: int) -> float:
@@ -58,12 +57,10 @@ def frame_milliseconds(env_id: str, n_frames: int) -> float:
     env.render()
     for _ in range(n_frames):
         _, _, terminated, truncated, info = env.step(env.action_space.encode(rng.choice(info["admissible_actions"])))
-        started = time.perf_counter()
-        env.render()
-        times.append(time.perf_counter() - started)
+        times.append(milliseconds(env.render, time.perf_counter))
         if terminated or truncated:
             _, info = env.reset()
-    return 1e3 * statistics.median(times)
+    return statistics.median(times)
 
 
 def env_speed(steps: Count = 20_000, runs: Count = 5) -> None:

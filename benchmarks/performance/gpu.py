@@ -21,7 +21,6 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -33,6 +32,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.performance.real_size import TASKS, train
+from benchmarks.performance.timing import milliseconds, synchronized
 from benchmarks.runner.files import write_result
 from benchmarks.runner.machine import RESULTS
 from poad_sb3 import POAD
@@ -141,16 +141,17 @@ class Trainings:
         if _is_cuda(self.device):
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
-        algorithm, episodes = self._make(dtype), _Episodes()
+        policy, episodes = {"model": self.model, "dtype": dtype}, _Episodes()
+        algorithm = POAD.from_preset(self.preset, ENV_ID, policy_kwargs=policy, device=self.device, seed=0)
+        self._algorithms[dtype] = algorithm
         made = time.monotonic() - start
         curve: list[dict[str, Any]] = []
         errors: list[float] = []
         length = algorithm.n_steps * algorithm.n_envs
         timed, n_timed, last = 0.0, 0, 0.0
         while algorithm.num_timesteps < self.max_steps and time.monotonic() - start + last < seconds:
-            began = self._now()
-            algorithm.learn(length, callback=episodes, reset_num_timesteps=False)
-            last = self._now() - began
+            learn = partial(algorithm.learn, length, callback=episodes, reset_num_timesteps=False)
+            last = milliseconds(learn, synchronized(self.device)) / 1e3
             if curve:
                 timed, n_timed = timed + last, n_timed + length
             errors.append(float(algorithm.logger.name_to_value["train/first_ratio_error"]))
@@ -160,7 +161,7 @@ class Trainings:
         return {
             "model": self.model,
             "preset": self.preset,
-            "arguments": preset_arguments(POAD, self.preset, None, {MERGED: {"model": self.model, "dtype": dtype}}),
+            "arguments": preset_arguments(POAD, self.preset, None, {MERGED: policy}),
             "dtype": dtype,
             "parameters": algorithm.policy.lm.base.num_parameters(),
             "seconds_to_make": round(made, 2),
@@ -171,7 +172,9 @@ class Trainings:
 
     def kernels(self, dtype: str, seconds: float) -> dict[str, Any]:
         """Profile one rollout and one update of the training."""
-        algorithm = self._existing(dtype)
+        if dtype not in self._algorithms:
+            return {"skipped": "there was no training"}
+        algorithm = self._algorithms[dtype]
         _, callback = algorithm._setup_learn(10**9, CallbackList([]), reset_num_timesteps=False)
         assert algorithm.env is not None
         rollout = partial(
@@ -207,30 +210,10 @@ class Trainings:
         if _is_cuda(self.device):
             torch.cuda.empty_cache()
 
-    def _make(self, dtype: str) -> POAD:
-        policy = {"model": self.model, "dtype": dtype}
-        algorithm = POAD.from_preset(self.preset, ENV_ID, policy_kwargs=policy, device=self.device, seed=0)
-        self._algorithms[dtype] = algorithm
-        return algorithm
-
-    def _existing(self, dtype: str) -> POAD:
-        """Return the training, or else one after a rollout and an update as warm-up."""
-        if dtype in self._algorithms:
-            return self._algorithms[dtype]
-        algorithm = self._make(dtype)
-        return algorithm.learn(algorithm.n_steps * algorithm.n_envs)
-
-    def _now(self) -> float:
-        if _is_cuda(self.device):
-            torch.cuda.synchronize()
-        return time.perf_counter()
-
     def _profile(self, run: Callable[[], object]) -> dict[str, Any]:
         activity = ProfilerActivity.CUDA if _is_cuda(self.device) else ProfilerActivity.CPU
         with profile(activities=[activity]) as profiler:
-            start = self._now()
-            run()
-            wall = self._now() - start
+            wall = milliseconds(run, synchronized(self.device)) / 1e3
         return summarize(_events(profiler, DeviceType.CUDA if _is_cuda(self.device) else DeviceType.CPU), wall)
 
 
@@ -290,17 +273,6 @@ def summarize(events: Iterable[Event], wall: float) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """Compute float32 products in float32."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
-
-
 def real_sizes(size: str, dtype: str, device: str, before: Callable[[], None], seconds: float) -> dict[str, Any]:
     """Train a model of real size on both tasks of `measure real-size`, while there is time."""
     start, runs = time.monotonic(), []
@@ -355,8 +327,8 @@ def gpu(
         write_result(out.stem, results, out.parent)
         typer.echo(f"{name}: {_headline(result)}")
 
-    with _full_precision():
-        run_parts(parts, 60 * minutes, record)
+    torch.backends.cuda.matmul.allow_tf32 = False  # float32 is to be float32
+    run_parts(parts, 60 * minutes, record)
     typer.echo(out)
 
 

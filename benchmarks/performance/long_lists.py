@@ -9,17 +9,15 @@ Writes long_lists.json.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
-import torch
 
+from benchmarks.performance.timing import milliseconds, one_thread
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.files import write_json
-from benchmarks.runner.machine import RESULTS, describe_machine
+from benchmarks.runner.files import write_result
 from benchmarks.runner.options import Count
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import POAD, TWOSOME, LLMPolicy
@@ -61,12 +59,6 @@ def _act(policy: LLMPolicy, batch: Any, deterministic: bool) -> None:
     policy.act(batch, deterministic)
 
 
-def _milliseconds(work: Callable[[], object]) -> float:
-    started = time.process_time()
-    work()
-    return 1e3 * (time.process_time() - started)
-
-
 def measured(n_seeds: int) -> dict[str, dict[str, Any]]:
     """Return the median milliseconds of each kind of work, by the number of actions."""
     players = [Player(n_slots) for n_slots in SLOTS]
@@ -77,7 +69,7 @@ def measured(n_seeds: int) -> dict[str, dict[str, Any]]:
     for seed in range(n_seeds):
         for player in players:
             for name, work in player.works(seed).items():
-                times_of[f"{player.n_actions:,}"].setdefault(name, []).append(_milliseconds(work))
+                times_of[f"{player.n_actions:,}"].setdefault(name, []).append(milliseconds(work))
     return {
         size: {name: round(statistics.median(times), 3) for name, times in size_times.items()}
         for size, size_times in times_of.items()
@@ -90,11 +82,7 @@ def long_lists(seeds: Count = 12) -> None:
     Args:
         seeds: Number of prompts for each number of actions.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         rows = measured(seeds)
-        write_json(RESULTS / "long_lists.json", {**describe_machine(), "env": ENV_ID, "milliseconds": rows})
-    finally:
-        torch.set_num_threads(threads)
+        write_result("long_lists", {"env": ENV_ID, "milliseconds": rows})
     show_records("actions", rows, tuple(rows[f"{2 ** SLOTS[0]:,}"]))

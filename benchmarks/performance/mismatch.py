@@ -29,6 +29,7 @@ from transformers import AutoTokenizer, LlamaConfig
 
 from benchmarks.performance.real_size import make_model
 from benchmarks.performance.synthetic import random_model
+from benchmarks.performance.timing import one_thread
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_result
 from benchmarks.runner.options import Count
@@ -86,7 +87,7 @@ def flat_model(dtype: str = "bfloat16") -> tuple[Any, Any]:
         num_key_value_heads=2, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0,
         initializer_range=0.1, tie_word_embeddings=False,
     )  # fmt: skip
-    return random_model(config, dtype, "cpu"), tokenizer
+    return random_model(config, dtype), tokenizer
 
 
 def sampled_responses(
@@ -223,9 +224,7 @@ def mismatch(n_batches: Count = 1000) -> None:
     Args:
         n_batches: Number of batches of each kind.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         lm = LanguageModel(flat_model)
         calibration = clean_responses(lm, CALIBRATION_SEED).mismatch()
         clean, pools = CleanMismatch.of(calibration), make_pools(lm, TEST_SEED)
@@ -248,7 +247,5 @@ def mismatch(n_batches: Count = 1000) -> None:
             "models": models,
         }
         write_result("mismatch", result)
-    finally:
-        torch.set_num_threads(threads)
     show_table(("batches", "refused"), refused.items())
     show_table(("clean", "std", "largest"), ((name, row["std"], row["largest"]) for name, row in models.items()))

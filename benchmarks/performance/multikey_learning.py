@@ -7,11 +7,7 @@ memory is that of the process, of which Python and the libraries alone take most
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from statistics import median
 from typing import Annotated, Any
 
@@ -22,6 +18,7 @@ import typer
 from stable_baselines3.common.callbacks import BaseCallback
 
 import poad_sb3
+from benchmarks.performance.timing import in_new_process, resident_bytes
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_result
 from benchmarks.runner.options import parse_seeds
@@ -60,7 +57,7 @@ def run(method: str, seed: int) -> dict[str, Any]:
     """Train one method with one seed until it has learned, or for `STEPS` steps."""
     torch.set_num_threads(1)
     model = getattr(poad_sb3, method)("LLMPolicy", gym.make(ENV_ID, **KWARGS), seed=seed)
-    before, learned = _peak_mb(), _Learned()
+    before, learned = resident_bytes("VmHWM"), _Learned()
     model.learn(STEPS, callback=learned)
     return {
         "method": method,
@@ -68,14 +65,9 @@ def run(method: str, seed: int) -> dict[str, Any]:
         "steps": learned.steps,
         "first_ratio_error": max(learned.ratio_errors),
         "update_ms_per_step": round(1e3 * float(np.median(learned.seconds)) / model.n_steps, 2),
-        "peak_mb": round(_peak_mb(), 1),
-        "training_mb": round(_peak_mb() - before, 1),
+        "peak_mb": round(resident_bytes("VmHWM") / 1e6, 1),
+        "training_mb": round((resident_bytes("VmHWM") - before) / 1e6, 1),
     }
-
-
-def _peak_mb() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
 
 
 HEAD = ("method", "steps of each seed", "largest first-ratio error", "update, ms a step", "memory of training, MB")
@@ -99,11 +91,7 @@ def learning_rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]
 def multikey_learning(seeds: Annotated[str, typer.Option(metavar="N,N")] = "0,1,2") -> None:
     """Train every method on MultiKey with one key."""
     cells = [(name, seed) for seed in parse_seeds(seeds) for name in METHODS]  # methods take turns
-    spawn, rows = multiprocessing.get_context("spawn"), []
-    with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
-        for row in pool.map(run, *zip(*cells, strict=True)):
-            rows.append(row)
-            print(row, flush=True)
+    rows = [in_new_process(run, name, seed) for name, seed in cells]  # whose peaks of memory are their own
     show_table(HEAD, learning_rows(rows))
     settings = {"env": ENV_ID, "env_kwargs": KWARGS, "steps": STEPS, "learned": LEARNED, "episodes": EPISODES}
     write_result("multikey_learning", {**settings, "runs": rows})

@@ -88,16 +88,6 @@ SETTINGS["smollm2"] = Setting(
 )
 
 
-class Options(NamedTuple):
-    """Sizes of a run; see `throughput`."""
-
-    vocabulary: int
-    model_size: str = "6m"
-    dtype: str = "float32"
-    device: str = "cpu"
-    seed: int = 0
-
-
 class PositionCounter:
     """Token positions that enter a model, padding included.
 
@@ -124,7 +114,7 @@ class ShownActions(gym.Wrapper[Any, Any, Any, Any]):
     """Remember the actions listed with each observation.
 
     Args:
-        env: Environment that lists its actions.
+        env: Environment; where any text is an action, no actions are remembered.
 
     Attributes:
         shown: Actions listed with each observation so far.
@@ -136,12 +126,12 @@ class ShownActions(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = super().reset(**kwargs)
-        self.shown[str(observation)] = tuple(info["admissible_actions"])
+        self.shown[str(observation)] = tuple(info["admissible_actions"] or ())
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         observation, *result, info = super().step(action)
-        self.shown[str(observation)] = tuple(info["admissible_actions"])
+        self.shown[str(observation)] = tuple(info["admissible_actions"] or ())
         return observation, *result, info
 
 
@@ -150,30 +140,27 @@ class OurLoop:
 
     Args:
         setting: Workload to run.
-        options: Sizes, dtype, device and seed of the run.
+        vocabulary: Rows of embedding and head of a model with random weights.
         n_envs: Number of environments; that of the setting if None.
         changes: Arguments of the algorithm that replace those of the setting.
     """
 
-    def __init__(self, setting: Setting, options: Options, n_envs: int | None = None, **changes: Any) -> None:
-        make = partial(make_model, options.model_size, options.vocabulary, options.dtype, options.device)
-        model = {"model": make} if setting.model is None else {"model": setting.model, "dtype": options.dtype}
+    def __init__(self, setting: Setting, vocabulary: int = 2_000, n_envs: int | None = None, **changes: Any) -> None:
         sizes = {"n_steps": setting.n_steps, "batch_size": setting.batch_size, "n_epochs": setting.n_epochs}
         arguments = {**sizes, "n_critic_epochs": setting.n_epochs, **setting.arguments, **changes}
-        of_policy = {**model, **arguments.pop("policy_kwargs", {})}
+        of_policy = {"model": setting.model or partial(make_model, "6m", vocabulary)}
         rate = setting.workload.learning_rate
         self.setting = setting
         task = setting.env_id
-        make_env = partial(SyntheticTask, setting.sizes) if task is None else lambda: ShownActions(gym.make(task))
-        envs = DummyVecEnv([make_env] * (n_envs or setting.n_envs))
+        make_env = partial(SyntheticTask, setting.sizes) if task is None else partial(gym.make, task)
+        envs = DummyVecEnv([lambda: ShownActions(make_env())] * (n_envs or setting.n_envs))
         self.model = setting.algorithm(
-            "LLMPolicy", envs, learning_rate=rate, critic_learning_rate=rate, target_kl=None, seed=options.seed,
-            device=options.device, policy_kwargs=of_policy, **arguments,
+            "LLMPolicy", envs, learning_rate=rate, critic_learning_rate=rate, target_kl=None, seed=0,
+            device="cpu", policy_kwargs=of_policy, **arguments,
         )  # fmt: skip
         _randomise(self.model)
-        self.counter = PositionCounter(self.model.policy.lm.base)
         _, self._callback = self.model._setup_learn(10**9, CallbackList([]))
-        self._script = np.random.default_rng(options.seed + 1)
+        self._script = np.random.default_rng(1)
 
     def rollout(self) -> None:
         """Fill the buffer."""

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 import typer
 from matplotlib.figure import Figure
-from scipy import stats
 from stable_baselines3.common.env_util import make_vec_env
 
 from benchmarks.reports.plots import style
@@ -26,6 +25,7 @@ from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_picture, write_result
 from benchmarks.runner.machine import RESULTS
 from lang_envs.envs.datascicoding.evaluation import Status
+from lang_envs.report.statistics import wilson_interval
 from poad_sb3 import POAD
 
 TABLES = ("balance-scale", "wine", "iris", "breast-cancer", "digits")
@@ -97,9 +97,9 @@ def summary_of(attempts: Sequence[Attempt]) -> dict[str, Any]:
 def _share(attempts: Sequence[Attempt]) -> dict[str, Any]:
     if not attempts:
         return {"n": 0, "share": None, "interval": None}
-    test = stats.binomtest(sum(attempt.area is not None for attempt in attempts), len(attempts))
-    low, high = test.proportion_ci(method="wilson")
-    return {"n": len(attempts), "share": round(test.statistic, 4), "interval": [round(low, 4), round(high, 4)]}
+    n_running, n = sum(attempt.area is not None for attempt in attempts), len(attempts)
+    interval = [round(end, 4) for end in wilson_interval(n_running, n)]
+    return {"n": n, "share": round(n_running / n, 4), "interval": interval}
 
 
 def _quantiles(numbers: Sequence[float], digits: int) -> list[float]:

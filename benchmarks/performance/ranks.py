@@ -22,6 +22,7 @@ import typer
 from stable_baselines3.common.env_util import make_vec_env
 
 from benchmarks.performance.synthetic import SyntheticTask, TaskSizes, make_model
+from benchmarks.performance.timing import in_turns
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_result
 from poad_sb3 import POAD
@@ -95,14 +96,9 @@ def ranks(
     repeats: int = 5,
 ) -> None:
     """Time trainings in one and in two processes."""
-    seconds: dict[str, list[float]] = {name: [] for name in LAYOUTS}
-    digests: dict[str, set[str]] = {name: set() for name in LAYOUTS}
-    for _ in range(repeats):
-        for name, layout in LAYOUTS.items():
-            elapsed, digest = timed(size, envs, steps, layout)
-            seconds[name].append(elapsed)
-            digests[name].add(digest)
-            print(f"{name}: {elapsed:.2f} s")
+    works = {name: partial(timed, size, envs, steps, layout) for name, layout in LAYOUTS.items()}
+    turns = in_turns(works, repeats)
+    seconds = {name: [elapsed for elapsed, _ in of] for name, of in turns.items()}
     alone = seconds["one process, one thread"]
     rows: dict[str, Any] = {
         name: {
@@ -110,7 +106,7 @@ def ranks(
             "min": round(min(times), 3),
             "max": round(max(times), 3),
             "speedup": round(statistics.median(a / b for a, b in zip(alone, times, strict=True)), 3),
-            "digests": sorted(digests[name]),
+            "digests": sorted({digest for _, digest in turns[name]}),
         }
         for name, times in seconds.items()
     }

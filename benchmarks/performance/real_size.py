@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import resource
-import time
 from functools import partial
 from typing import Annotated, Any
 
@@ -28,6 +26,7 @@ from transformers import AutoTokenizer, Qwen2Config
 
 from benchmarks.performance.our_loop import PositionCounter
 from benchmarks.performance.synthetic import random_model
+from benchmarks.performance.timing import milliseconds, resident_bytes, synchronized
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_result
 from benchmarks.runner.options import one_of
@@ -79,13 +78,9 @@ def train(size: str, dtype: str, task: str, device: str, n_steps: int = N_STEPS)
     is_cuda = torch.device(device).type == "cuda"
     if is_cuda:
         torch.cuda.reset_peak_memory_stats()
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    model.learn(n_steps * n_envs, reset_num_timesteps=False)
-    if is_cuda:
-        torch.cuda.synchronize()
-    seconds = time.perf_counter() - start
-    peak = torch.cuda.max_memory_allocated() if is_cuda else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    learn = partial(model.learn, n_steps * n_envs, reset_num_timesteps=False)
+    seconds = milliseconds(learn, synchronized(device)) / 1e3
+    peak = torch.cuda.max_memory_allocated() if is_cuda else resident_bytes("VmHWM")
     envs.close()
     base, logged = model.policy.lm.base, model.logger.name_to_value
     of_model = ModelSettings(dtype=dtype, gradient_checkpointing=True)

@@ -12,23 +12,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.performance.timing import in_turns, milliseconds
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.files import write_json
-from benchmarks.runner.machine import RESULTS, describe_machine
+from benchmarks.runner.files import write_result
 from lang_envs.datasets import Dataset
 from lang_envs.envs.datascicoding.evaluation import Evaluator, Status
 from lang_envs.sandbox.client import Sandbox
-from lang_envs.sandbox.shared import shared_sandbox
 
 CODE = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
-FOREST = """
-from sklearn.ensemble import RandomForestClassifier
-model = RandomForestClassifier(100, random_state=0).fit(x_train, y_train)"""
 SPLITS = range(5)
 
 _FRESH = """
@@ -62,12 +58,6 @@ def in_process(dataset: Dataset) -> float:
     return float(np.mean(areas))
 
 
-def _milliseconds(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return 1e3 * (time.perf_counter() - started)
-
-
 def _fresh_interpreter() -> None:
     code = _FRESH.format(path=[str(Path(__file__).parents[2])])
     env = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -81,11 +71,13 @@ def latency(n_repeats: int) -> dict[str, float]:
     wanted, got = in_process(dataset), evaluator(CODE).score
     if got != wanted:
         raise RuntimeError(f"Expected the same score in the sandbox; got {got} instead of {wanted}.")
-    times: dict[str, list[float]] = {"in process": [], "sandbox": [], "fresh interpreter": []}
-    for _ in range(n_repeats):
-        times["in process"].append(_milliseconds(lambda: in_process(dataset)))
-        times["sandbox"].append(_milliseconds(lambda: evaluator(CODE)))
-        times["fresh interpreter"].append(_milliseconds(_fresh_interpreter))
+    ways = {
+        "in process": partial(in_process, dataset),
+        "sandbox": partial(evaluator, CODE),
+        "fresh interpreter": _fresh_interpreter,
+    }
+    works = {way: partial(milliseconds, work, time.perf_counter) for way, work in ways.items()}
+    times = in_turns(works, n_repeats)
     sandbox.close()
     return {way: statistics.median(each) for way, each in times.items()}
 
@@ -109,38 +101,6 @@ def endurance(n_evaluations: int) -> dict[str, float]:
     }
 
 
-def vectors(n_envs: int, n_steps: int) -> dict[str, float]:
-    """Measure several environments in processes of their own on one supervisor: time of a step of all, and memory."""
-    import gymnasium as gym
-    from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
-
-    import lang_envs  # noqa: F401 - registers the ids
-
-    figures: dict[str, float] = {"n_envs": n_envs}
-    for kind in (SyncVectorEnv, AsyncVectorEnv):
-        envs = kind([lambda: gym.make("DataSciCoding-breast-cancer-v0", cache=False)] * n_envs)
-        envs.reset(seed=0)
-        action = np.stack([envs.single_action_space.encode(FOREST)] * n_envs)
-        envs.step(action)
-        times = []
-        for _ in range(n_steps):
-            envs.reset()
-            times.append(_milliseconds(lambda: envs.step(action)))  # noqa: B023 - called at once
-        figures[f"{kind.__name__}_step_ms"] = statistics.median(times)
-        if kind is AsyncVectorEnv:
-            pids = [process.pid for process in envs.processes]
-            figures["memory_of_a_worker_mib"] = statistics.median(_pss_mib(pid) for pid in pids)
-            figures["memory_of_the_supervisor_mib"] = _pss_mib(shared_sandbox().about()["pid"])
-        envs.close()
-    return figures
-
-
-def _pss_mib(pid: int) -> float:
-    """Return the proportional set size of a process (shared memory counted in parts), in MiB."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
-
-
 def _holdings(sandbox: Sandbox) -> dict[str, float]:
     """Return memory (MiB) and open files of this process and of the supervisor."""
     held: dict[str, float] = {}
@@ -161,9 +121,8 @@ def sandbox_latency(repeats: int = 20, evaluations: int = 5_000) -> None:
             "sandbox_to_in_process": sandbox / medians["in process"],
             "fresh_interpreter_to_sandbox": medians["fresh interpreter"] / sandbox,
         },
-        "vectors": vectors(4, max(3, repeats // 4)),
         "endurance": endurance(evaluations),
     }
     for name, figures in result.items():
         show_table((name, ""), figures.items())
-    write_json(RESULTS / "sandbox_latency.json", {"machine": describe_machine(), **result})
+    write_result("sandbox_latency", result)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from collections.abc import Callable
 from statistics import median
 from typing import Annotated, Any, NamedTuple
@@ -23,14 +22,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, StrMethodFormatter
 
-from benchmarks.performance.our_loop import SETTINGS, Options, OurLoop
+from benchmarks.performance.our_loop import SETTINGS, OurLoop
 from benchmarks.performance.synthetic import TaskSizes
+from benchmarks.performance.timing import milliseconds
 from benchmarks.reports.plots import style
 from benchmarks.runner.files import write_picture, write_result
 from benchmarks.runner.machine import RESULTS
 from benchmarks.runner.options import one_of
-
-_OPTIONS = Options(vocabulary=2_000)
 
 
 class Study(NamedTuple):
@@ -93,13 +91,13 @@ def measure(study: Study, value: int, runs: int) -> Point:
     )
     longest = setting.sizes.action[1]
     changes: dict[str, Any] = {"max_new_tokens": longest} if setting.workload.generates else {}
-    loop = OurLoop(setting, _OPTIONS, n_envs, **changes)
-    times = []
-    for _ in range(runs + 1):
-        start = time.process_time()
+    loop = OurLoop(setting, n_envs=n_envs, **changes)
+
+    def turn() -> None:
         loop.rollout()
         loop.update()
-        times.append(1e3 * (time.process_time() - start) / study.n_samples)
+
+    times = [milliseconds(turn) / study.n_samples for _ in range(runs + 1)]
     state = loop.model.rollout_buffer.get_state()
     return Point(value, round(median(times[1:]), 2), len(state["old_values"]), len(pickle.dumps(state)))
 

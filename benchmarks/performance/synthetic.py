@@ -21,8 +21,6 @@ from poad_sb3.pocket import POCKET_FOLDER
 MODELS: dict[str, tuple[int, int, int, int, int]] = {  # hidden, layers, heads, kv heads, intermediate
     "6m": (256, 6, 8, 8, 688),  # that of the profile of the reference implementation
     "50m": (512, 12, 8, 8, 1376),
-    "1b": (2048, 16, 32, 8, 8192),
-    "7b": (4096, 32, 32, 32, 11008),
 }
 _EPISODE = 10
 _VERBS = 3
@@ -47,15 +45,11 @@ class SyntheticTask(LangEnv[tuple[str, tuple[str, ...], int]]):
 
     Args:
         sizes: Bounds of the drawn sizes.
-
-    Attributes:
-        shown: Actions listed with each observation so far.
     """
 
     def __init__(self, sizes: TaskSizes) -> None:
         super().__init__(max_action_length=4096, max_observation_length=12 * sizes.prompt[1])
         self.sizes = sizes
-        self.shown: dict[str, tuple[str, ...]] = {}
         self._world: tuple[str, tuple[str, ...], int] = ("", (), 0)
 
     def _restart(self, options: Mapping[str, Any]) -> None:
@@ -70,7 +64,6 @@ class SyntheticTask(LangEnv[tuple[str, tuple[str, ...], int]]):
                 things = self._words(self._between(self.sizes.action) - 2)
                 actions = tuple(dict.fromkeys((*actions, " ".join([self.np_random.choice(verbs), *things]))))
         self._world = (" ".join(["a", *self._words(length)]), actions, moment)
-        self.shown[self._world[0]] = actions
 
     def _between(self, bounds: tuple[int, int]) -> int:
         return int(self.np_random.integers(bounds[0], bounds[1], endpoint=True))
@@ -113,14 +106,12 @@ def one_token_words() -> tuple[str, ...]:
     return tuple(sorted(name[1:] for name in names if name[0] == "Ġ" and len(name) > 2 and name[1:].isalpha()))
 
 
-def make_model(size: str, vocabulary: int, dtype: str = "float32", device: str = "cpu") -> tuple[Any, Any]:
+def make_model(size: str, vocabulary: int) -> tuple[Any, Any]:
     """Return a Llama with random weights, as `model=` of a policy takes it.
 
     Args:
         size: Key of `MODELS`.
         vocabulary: Rows of embedding and head; the tokenizer uses the first of them.
-        dtype: Dtype of the weights.
-        device: Torch device of the weights.
     """
     hidden, layers, heads, kv_heads, intermediate = MODELS[size]
     if vocabulary < len(_tokenizer()):
@@ -130,10 +121,10 @@ def make_model(size: str, vocabulary: int, dtype: str = "float32", device: str =
         num_attention_heads=heads, num_key_value_heads=kv_heads, max_position_embeddings=4096,
         bos_token_id=_tokenizer().bos_token_id, eos_token_id=_tokenizer().eos_token_id, tie_word_embeddings=False,
     )  # fmt: skip
-    return random_model(config, dtype, device), _tokenizer()
+    return random_model(config), _tokenizer()
 
 
-def random_model(config: PreTrainedConfig, dtype: str, device: str) -> Any:
+def random_model(config: PreTrainedConfig, dtype: str = "float32", device: str = "cpu") -> Any:
     """Return a causal language model with random weights."""
     torch.manual_seed(0)
     before = torch.get_default_dtype()

@@ -18,6 +18,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 
 import lang_envs  # noqa: F401
+from benchmarks.performance.timing import in_turns
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_result
 from benchmarks.runner.options import Count
@@ -67,11 +68,7 @@ def timed(make: Callable[[], VecEnv], n_steps: int) -> tuple[float, float]:
 def vectors(steps: Count = 200, repeats: Count = 5) -> None:
     """Time steps of environments in this process, in worker processes and in Ray actors."""
     connection = RayConnection()
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in LAYOUTS}
-    for _ in range(repeats):
-        for name, make in LAYOUTS.items():
-            times[name].append(timed(make, steps))
-            print(f"{name}: {1e3 * times[name][-1][1]:.2f} ms")
+    times = in_turns({name: partial(timed, make, steps) for name, make in LAYOUTS.items()}, repeats)
     connection.close()
     rows = {}
     for name, some in times.items():

@@ -2,9 +2,10 @@
 
 Every model is a body of `build_model` such as an agent would submit. The best of them is chosen by the reward, hence on
 the test halves it is reported on (as the published best is), so the winner is scored on fresh halves too. The oracle is
-scored on both as well, but was chosen on the latter: there the reported halves are the fresh ones. Prints a table with
-the published figures beside, so the arrays are those of `preprocessing="published"` wherever they exist, and writes
-datasci_baselines.json, without removing rows of tables that are absent here. Use one thread: `OMP_NUM_THREADS=1`.
+scored on both as well, but was chosen on the latter: there the reported halves are the fresh ones. The arrays are those
+of `preprocessing="published"` wherever they exist, so that the published figures can stand beside. Prints a table and
+writes datasci_baselines.json, without removing rows of tables that are absent here. Use one thread:
+`OMP_NUM_THREADS=1`.
 """
 
 from __future__ import annotations
@@ -206,25 +207,22 @@ def preprocessing_of(name: str) -> Preprocessing:
     return "published" if published_too else "default"
 
 
-def measure(
-    dataset: Dataset, models: Iterable[Model], evaluate: Evaluate, say: Callable[[str], None]
-) -> dict[str, Any]:
+def measure(dataset: Dataset, models: Iterable[Model], evaluate: Evaluate) -> dict[str, Any]:
     """Evaluate every model on the reported halves; the best of them and the oracle on fresh ones too.
 
     Args:
         dataset: Table to evaluate on.
         models: Models to evaluate; at least one must run.
         evaluate: Function that runs the code.
-        say: Function called with a line of progress.
     """
     codes = {model.name: model.code for model in models}
     summaries: dict[str, Any] = {}
     for name, code in codes.items():
         summaries[name] = evaluate(code, dataset, REPORTED).summary()
-        say(f"{dataset.name}: {name}: {_cell(summaries[name])}, {summaries[name]['cpu_seconds']} s")
+        print(f"{dataset.name}: {name}: {_cell(summaries[name])}, {summaries[name]['cpu_seconds']} s")
     winner = max((name for name in codes if "mean" in summaries[name]), key=lambda name: summaries[name]["mean"])
     oracle = oracle_code(dataset.name)
-    say(f"{dataset.name}: {winner} and the oracle on other halves")
+    print(f"{dataset.name}: {winner} and the oracle on other halves")
     return {
         "preprocessing": "published" if dataset.published else "default",
         "digest": dataset.digest,
@@ -258,12 +256,12 @@ def run(
     result, measured = _head(), {}
     for name in names:
         dataset = load(name, preprocessing=preprocessing_of(name))
-        measured[name] = measure(dataset, models, evaluate, print)
+        measured[name] = measure(dataset, models, evaluate)
         datasets = kept | measured
         result["datasets"] = {key: datasets[key] for key in DATASETS if key in datasets}
         if output is not None:
             write_json(output, result)
-    show_table(("ROC AUC", *measured), _rows(measured), width=200)
+    show_table(("ROC AUC", *measured), score_rows(measured), width=200)
     return result
 
 
@@ -319,15 +317,6 @@ def score_rows(
         "the oracle on halves 5 .. 24, which it was chosen on",
         *(_cell(column["oracle"]["fresh"]) for column in columns),
     )
-
-
-def _rows(measured: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[str]]:
-    columns = list(measured.values())
-    yield from score_rows(measured)
-    yield ('published, for preprocessing="published"', *("" for _ in columns))
-    for row in read("datasci")["methods"]:
-        scores = (column["published"].get(row["method"]) for column in columns)
-        yield (f"  {row['method']}, {row['source']}", *("" if score is None else f"{score:.4f}" for score in scores))
 
 
 def datasci_baselines(

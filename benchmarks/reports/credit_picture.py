@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from matplotlib.font_manager import findfont
 from PIL import Image, ImageDraw, ImageFont
 
-from benchmarks.reports.rollouts import Rollout, RolloutStep
 from lang_envs.text import printable
 
+CUT_OFF = " The episode was cut off by its time limit, and is credited as if it had ended there."
 MOST_STEPS = 30
 """Maximum number of actions drawn; of longer episodes the last ones, closest to the reward."""
 _SCALE = 2  # pixels of a point
@@ -31,6 +32,48 @@ _DARK = 0.179
 """Relative luminance of WCAG 2 at which black and white have the same contrast."""
 
 Color = tuple[int, int, int]
+
+
+class RolloutStep(NamedTuple):
+    """One action of a rollout.
+
+    Attributes:
+        observation: Observation before the action.
+        tokens: Texts of the action's tokens.
+        reward: Reward of the step.
+        log_probs: Log-probability of each token; may be empty.
+        values: Values before the tokens, by column; a column may be missing.
+        advantages: Advantages of the tokens, by column.
+    """
+
+    observation: str
+    tokens: Sequence[str]
+    reward: float
+    log_probs: Sequence[float]
+    values: Mapping[str, Sequence[float]]
+    advantages: Mapping[str, Sequence[float]]
+
+
+class Rollout(NamedTuple):
+    """One episode with the credit of several estimators.
+
+    Attributes:
+        title: Agent, task and seed.
+        columns: Names of the estimators.
+        steps: Actions of the episode.
+        remark: Caption: the source of the values, the discount.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    steps: Sequence[RolloutStep]
+    remark: str = ""
+
+    @property
+    def scale(self) -> float:
+        """Largest absolute advantage in any column; 1 where all are 0."""
+        rows = (row for step in self.steps for row in step.advantages.values())
+        return max((abs(value) for row in rows for value in row), default=0.0) or 1.0
 
 
 def visible(token: str) -> str:

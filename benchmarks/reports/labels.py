@@ -10,7 +10,7 @@ from lang_envs.datasets import DATASETS
 from lang_envs.datasets.generated import NAME
 
 
-def labels_remark(env_id: str, settings: Mapping[str, Any] | None = None) -> str:
+def labels_remark(env_id: str, settings: Mapping[str, Any]) -> str:
     """Explain how the labels of an id of DataSciCoding can be known, in a sentence; empty if they cannot or are absent.
 
     Args:
@@ -18,7 +18,7 @@ def labels_remark(env_id: str, settings: Mapping[str, Any] | None = None) -> str
         settings: Arguments that differ from the registered ones.
     """
     registered = next((row.kwargs for row in ENV_ROWS if row.id == env_id), {})
-    arguments = {**registered, **(settings or {})}
+    arguments = {**registered, **settings}
     dataset = arguments.get("dataset")
     if dataset == NAME:
         return "Every table follows from the seed of its episode: whoever knows the seeds can regenerate the labels."

@@ -1,4 +1,4 @@
-"""Pictures of reports: scores by task, probability of improvement, learning curves."""
+"""Pictures of reports: scores by task, learning curves."""
 
 from __future__ import annotations
 
@@ -118,22 +118,6 @@ def _mark_references(axes: Axes, tasks: Sequence[str]) -> None:
             width = references.oracle - references.random
             axes.barh(row, width, left=references.random, height=0.8, color="0.92", zorder=0, label=label)
             label = None
-
-
-@style()
-def plot_improvements(pairs: Mapping[str, Estimate]) -> Figure:
-    """Draw the probability that the first of a pair does better, with its interval, by name of the pair."""
-    figure = Figure(figsize=(7.5, 1.1 + 0.36 * len(pairs)), layout="constrained")
-    axes = figure.subplots()
-    _mark_estimates(axes, list(pairs.values()), range(len(pairs)), 1.0, 0, None)
-    axes.axvline(0.5, color="0.4", linestyle="--", linewidth=1)
-    axes.set_yticks(range(len(pairs)), list(map(plain_label, pairs)))
-    axes.set(
-        xlim=(-0.03, 1.03),
-        ylim=(len(pairs) - 0.5, -0.5),
-        xlabel="probability that the first does better (discounted return; ties count half)",
-    )
-    return figure
 
 
 @style()

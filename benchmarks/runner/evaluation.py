@@ -12,6 +12,7 @@ from benchmarks.agents.base import Agent
 from benchmarks.agents.local import FunctionAgent
 from benchmarks.runner.episodes import Result, make_text_env, play_episode
 from lang_envs.agents import Agent as EnvFunction
+from lang_envs.report.statistics import wilson_interval
 from poad_sb3.common.episode_lines import discount_of
 
 
@@ -56,12 +57,11 @@ def summarize(episodes: Sequence[Result]) -> Summary:
     low = high = returns.mean() if len(returns) > 1 else np.nan
     if np.ptp(returns) > 0:
         low, high = stats.t.interval(0.95, len(returns) - 1, returns.mean(), stats.sem(returns))
-    rate = stats.binomtest(successes, len(episodes)).proportion_ci(method="wilson")
     return Summary(
         mean_return=float(returns.mean()),
         return_interval=(float(low), float(high)),
         success_rate=successes / len(episodes),
-        success_interval=(float(rate.low), float(rate.high)),
+        success_interval=wilson_interval(successes, len(episodes)),
         mean_actions=float(np.mean([episode.n_actions for episode in episodes])),
         mean_moves=float(np.mean([episode.n_moves for episode in episodes])),
         n_episodes=len(episodes),

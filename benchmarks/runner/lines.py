@@ -50,7 +50,7 @@ def file_name(text: str) -> str:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Yield the whole lines of a file; an incomplete last line, left by a killed process or an editor, is skipped.
+    """Yield the whole lines of a file; an incomplete last line, left by a killed process, is skipped.
 
     Raises:
         ResultFileError: If the file cannot be read, or a complete line is not a JSON object.
@@ -65,7 +65,7 @@ def read_lines(path: Path) -> Iterator[Line]:
 def _lines_of(path: Path, lines: Iterator[bytes]) -> Iterator[Line]:
     end = 0
     for number, text in enumerate(lines, start=1):
-        if not text.endswith(b"\n") or not (text.strip() or any(map(bytes.strip, lines))):
+        if not text.endswith(b"\n"):
             return
         end += len(text)
         try:

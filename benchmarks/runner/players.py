@@ -91,30 +91,20 @@ class Player:
             ) from None
         return Identity(agent.name, agent.settings, agent.incidental)
 
-    def play(self, job: Job, players: Sequence[Player] = ()) -> Played:
+    def play(self, job: Job) -> Played:
         """Play an episode.
 
-        Args:
-            job: The episode.
-            players: Players of other threads.
-
         Raises:
-            BenchmarkError: If another player has the same agent: episodes would read each other's memory.
             AgentFailedError: For any exception, with the episode's name; the original error as text.
         """
         started = time.perf_counter()
         try:
             agent, env, discount = self._agent_of(job.seed), self._env_of(job.env), discount_of(job.env)
-            taken = [
-                memory_of(player._agent[1]) for player in players if player is not self and player._agent is not None
-            ]
-            if all(memory is not memory_of(agent) for memory in taken):
-                steps: list[Step] = []
-                result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
-                record, lines = episode_record(job, self.agent_name, discount, result), step_records(job, steps)
-                for line in lines:
-                    check_step(json.loads(encode(line)))  # as it will be read
-                return Played(job, record, lines, time.perf_counter() - started)
+            steps: list[Step] = []
+            result = play_episode(env, agent, job.reset_seed, discount, steps.append if self.plan.steps else None)
+            record, lines = episode_record(job, self.agent_name, discount, result), step_records(job, steps)
+            for line in lines:
+                check_step(json.loads(encode(line)))  # as it will be read
         except (Exception, SystemExit) as error:  # third-party code may call exit(), and the run would end as if done
             # As text: an agent's exception need not survive pickling. The message of our own errors is enough.
             whole = "" if isinstance(error, AgentError | RewardError) else "".join(traceback.format_exception(error))
@@ -123,10 +113,7 @@ class Player:
                 "Fix: correct the cause. The episodes before it are kept, and the same command resumes.",
                 whole,
             ) from None
-        raise BenchmarkError(
-            f"Expected an agent of its own for every thread; {self.plan.agent!r} is one object. "
-            "Fix: name its class, or a function that makes it; or --in processes."
-        )
+        return Played(job, record, lines, time.perf_counter() - started)
 
     def _agent_of(self, seed: int) -> Agent:
         from benchmarks.agents import make_agent
@@ -184,12 +171,15 @@ def play_all(
 
     Raises:
         AgentFailedError: At the first episode, in this order, that fails.
+        BenchmarkError: If threads would share an agent.
     """
     if not jobs or (ray is None and (n_workers == 1 or len(jobs) < 2)):
         yield from map(player.play, jobs)
         return
-    n_workers, made = max(1, min(n_workers, len(jobs))), list[Player]()
-    executor = _executor((player.plan, player.agent_name), n_workers, workers, ray, made)
+    n_workers, players = max(1, min(n_workers, len(jobs))), list[Player]()
+    if ray is None and workers is Workers.THREADS:
+        players = _players_of_threads(player.plan, player.agent_name, n_workers)
+    executor = _executor((player.plan, player.agent_name), n_workers, ray, players)
     waiting, waits = deque[Future[Played]](), True
     try:
         for job in jobs:
@@ -214,17 +204,28 @@ def play_all(
         raise
     finally:
         executor.shutdown(wait=waits, cancel_futures=True)
-        for created in made if waits else ():
+        for created in players if waits else ():
             created.close()
 
 
-def _executor(
-    arguments: tuple[Plan, str], n_workers: int, workers: Workers, ray: str | None, made: list[Player]
-) -> Executor:
+def _players_of_threads(plan: Plan, agent_name: str, n: int) -> list[Player]:
+    """Return a player for each thread; one agent in several would mix the memories of their episodes."""
+    players = [Player(plan, agent_name) for _ in range(n)]
+    if len({id(memory_of(player._agent_of(plan.first_seed))) for player in players}) < n:
+        for player in players:
+            player.close()
+        raise BenchmarkError(
+            f"Expected an agent of its own for every thread; {plan.agent!r} is one object. "
+            "Fix: name its class, or a function that makes it; or --in processes."
+        )
+    return players
+
+
+def _executor(arguments: tuple[Plan, str], n_workers: int, ray: str | None, players: list[Player]) -> Executor:
     if ray is not None:
-        return RayExecutor(n_workers, ray, _begin_alone, arguments)
-    if workers is Workers.THREADS:
-        return ThreadPoolExecutor(n_workers, initializer=_begin, initargs=(*arguments, made))
+        return RayExecutor(n_workers, ray, _begin, arguments)
+    if players:
+        return ThreadPoolExecutor(n_workers, initializer=_take, initargs=([*players],))
     # Spawned: no open file is inherited, least of all the lock of the results.
     return ProcessPoolExecutor(n_workers, get_context("spawn"), initializer=_start, initargs=arguments)
 
@@ -243,16 +244,15 @@ def _interrupts_held() -> Iterator[None]:
 
 
 _here = threading.local()
-"""Player of this thread, and all of its pool; an executor offers no other place for them."""
+"""Player of this thread; an executor offers no other place for it."""
 
 
-def _begin(plan: Plan, agent_name: str, made: list[Player]) -> None:
-    _here.player, _here.others = Player(plan, agent_name), made
-    made.append(_here.player)
+def _take(players: list[Player]) -> None:
+    _here.player = players.pop()
 
 
-def _begin_alone(plan: Plan, agent_name: str) -> None:
-    _begin(plan, agent_name, [])
+def _begin(plan: Plan, agent_name: str) -> None:
+    _here.player = Player(plan, agent_name)
     atexit.register(_here.player.close)
 
 
@@ -260,12 +260,12 @@ def _start(plan: Plan, agent_name: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends its workers
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    _begin_alone(plan, agent_name)
+    _begin(plan, agent_name)
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def _play_here(job: Job) -> Played:
-    played: Played = _here.player.play(job, _here.others)
+    played: Played = _here.player.play(job)
     return played
 
 

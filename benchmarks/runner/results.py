@@ -100,12 +100,11 @@ def load(paths: Iterable[Path]) -> list[Cell]:
     """
     cells: list[Cell] = []
     for path in paths:
-        cells = with_file(cells, path)
+        cells = _with_file(cells, path)
     return cells
 
 
-def with_file(cells: Sequence[Cell], path: Path) -> list[Cell]:
-    """Return some cells with those of another file; the errors are those of `load`."""
+def _with_file(cells: Sequence[Cell], path: Path) -> list[Cell]:
     joined = list(cells)
     for cell in _cells_of(path):
         namesakes = [other.header["agent"] for other in cells if other.agent == cell.agent]

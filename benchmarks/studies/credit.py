@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.reports.credit_picture import credit_picture
-from benchmarks.reports.rollouts import CUT_OFF, Rollout, RolloutStep
+from benchmarks.reports.credit_picture import CUT_OFF, Rollout, RolloutStep, credit_picture
 from benchmarks.runner.credit import CREDITS, GAE_LAMBDA, GAMMA
 from benchmarks.runner.errors import StudyError
 from benchmarks.studies.engine.jobs import Evaluation, Job, TrainingJob

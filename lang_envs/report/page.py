@@ -23,7 +23,6 @@ LARGE = 25_000_000
 """Largest size in bytes of a report that is not reported as large."""
 PICTURES = 20
 _PAGE = Path(__file__).parent / "page"
-_LIVE = "connect-src 'self'; "
 _TRUSTED = "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 
@@ -54,20 +53,17 @@ def size_lines(path: Path) -> list[str]:
     return lines
 
 
-def build_page(report: Report, *, pictures: int = PICTURES, shown: int | None = None, live: str = "") -> bytes:
+def build_page(report: Report, *, pictures: int = PICTURES, shown: int | None = None) -> bytes:
     """Return the bytes of a report; see `write_report`. The same content gives the same bytes.
 
     Args:
         report: Content of the page.
         pictures: Number of episodes that are replayed for their pictures.
         shown: Maximum number of episodes whose steps are kept; None for all.
-        live: Version of the page, if a server has one: the page reloads when the server's `version` differs from it.
-            See `python -m benchmarks serve`.
     """
     script, style = join_modules(_PAGE), (_PAGE / "style.css").read_text(encoding="utf-8")
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        f"img-src data: blob:; {_LIVE if live else ''}{_TRUSTED}"
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data: blob:; {_TRUSTED}"
     )
     blocks = pack(report, pictures=pictures, shown=shown)
     data = "\n".join(
@@ -82,7 +78,6 @@ def build_page(report: Report, *, pictures: int = PICTURES, shown: int | None = 
         "OVERVIEW": _overview(report),
         "DATA": data,
         "SCRIPT": script,
-        "LIVE": html.escape(live, quote=True),
     }
     template = (_PAGE / "index.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{([A-Z]+)\}\}", lambda match: parts[match[1]], template).encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""Every command of `make bench`, at its smallest size."""
+"""Measurements, those of `make bench` among them, at their smallest size."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ SMALLEST = {
     "mismatch": ("--n-batches", "1"),
     "pocket-coder": ("--attempts", "1"),
     "architectures": ("gpt2",),
+    "bfloat16": ("--model", "pocket", "--rollouts", "1"),
+    "long-lists": ("--seeds", "1"),
 }
-PROCESSES, LONG = ("ranks", "vectors", "architectures"), ("throughput", "mismatch")
+PROCESSES, LONG = ("ranks", "vectors", "architectures", "bfloat16"), ("throughput", "mismatch", "long-lists")
 NOT_WRITTEN = ("env-scores", "architectures")
 
 
-def commands_of_bench() -> tuple[list[str], list[str]]:
-    """Return the measurements and the studies of the target."""
-    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nbench:")[2].partition("\n\n")[0]
-    (studies,) = re.findall(r"for study in (.*); do", recipe)
-    return re.findall(r"benchmarks measure (\S+)", recipe), studies.split()
+RECIPE = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nbench:")[2].partition("\n\n")[0]
+STUDY_NAMES = re.findall(r"for study in (.*); do", RECIPE)[0].split()
 
 
-MEASUREMENTS, STUDY_NAMES = commands_of_bench()
+def test_every_measurement_of_the_target_is_tried() -> None:
+    assert set(re.findall(r"benchmarks measure (\S+)", RECIPE)) <= SMALLEST.keys()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
             name,
             marks=pytest.mark.process if name in PROCESSES else pytest.mark.matrix if name in LONG else (),
         )
-        for name in MEASUREMENTS
+        for name in SMALLEST
     ],
 )
 def test_measures_at_the_smallest_size(name: str, written: list[str]) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from benchmarks.app import app
 from benchmarks.measurements import MEASUREMENTS
 from benchmarks.reports import leaderboard
-from benchmarks.runner.lines import file_name, read_lines
+from benchmarks.runner.lines import read_lines
 
 SMALL = ("--env", "KeyToken-v0", "--episodes", "2", "--seeds", "2")
 THREE_LINES = """
@@ -35,26 +35,12 @@ def _call(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
 
 
-def test_without_arguments_commands_and_studies_are_listed() -> None:
-    result = _call()
-    assert result.exit_code == 0
-    for name in ("run", "report", "submit", "curves", "env-scores", "throughput"):
-        assert name in result.stdout
-
-
 @pytest.mark.parametrize("name", MEASUREMENTS)
 def test_every_measurement_is_a_command_with_help(name: str) -> None:
-    if name in ("env-scores", "demo"):
-        assert name in _call("measure").stdout
+    assert name in _call("measure").stdout
     result = _call("measure", name, "--help")
     assert result.exit_code == 0, result.output
     assert f"Usage: python -m benchmarks measure {name} [OPTIONS]" in result.stdout
-
-
-def test_a_cheap_measurement_is_shown_and_not_written() -> None:
-    result = _call("measure", "env-scores", "--id", "VirtualHome-FoodPreparation-v0")
-    assert result.exit_code == 0, result.output
-    assert re.search(r"FoodPreparation-v0, oracle +1 ", result.stdout)
 
 
 def test_a_callable_of_three_lines_gets_onto_the_leaderboard_by_one_command(
@@ -75,7 +61,7 @@ def test_the_same_command_plays_nothing_again_and_reports() -> None:
     assert "0 episodes played" in _call(*command).stdout
     result = _call("report", "r.jsonl")
     assert result.exit_code == 0
-    assert Path("r/report.md").exists()
+    assert Path("r/report.html").exists()
     assert Path("r/scores.png").exists()
 
 
@@ -95,15 +81,12 @@ def test_invalid_actions_are_told_with_the_last_answer(tmp_path: Path, monkeypat
     [
         (("run", "--agent", "random", "--env", "Overcooked-TomatoSalat-v0"), "Did you mean Overcooked-TomatoSalad-v0"),
         (("run", "--agent", "randon", *SMALL), "benchmarks: Expected an agent as"),
-        (("run", "--agent", "random", *SMALL, "--agent-set", "x=1"), "got 'x'"),
         (("run", "--agent", "random", *SMALL, "--agent-set", "x"), "benchmarks: Expected --agent-set NAME=VALUE"),
         (("run", "--agent", "random", *SMALL, "--env-set", "hairizon=1"), "has no argument 'hairizon'"),
         (("run", "--agent", "random", *SMALL, "--episodes", "0"), "Expected 1 to 1,000,000 episodes; got 0"),
-        (("run", "--agent", "random", *SMALL, "--seeds", "0"), "Expected one seed or more"),
         (("run", "--agent", "random", *SMALL, "--out", "/proc/nowhere/x.jsonl"), "Expected a file that can be written"),
         (("run", "--agent", "random", *SMALL, "--out", "x.csv"), "ends in .jsonl"),
         (("report", "nowhere.jsonl"), "Expected a file that can be read; got nowhere.jsonl"),
-        (("submit", "nowhere.jsonl"), "Expected a file that can be read; got nowhere.jsonl"),
         (("measure", "env_score"), "Expected a measurement; got 'env_score'. Fix: one of demo, env-speed"),
     ],
 )
@@ -140,15 +123,6 @@ def test_an_agent_that_fails_is_shown_with_its_trace(tmp_path: Path, monkeypatch
     assert "KeyToken-v0, seed 0, episode 0" in result.stderr.splitlines()[-1]
 
 
-def test_an_agent_that_says_what_it_needs_is_shown_without_one(tmp_path: Path) -> None:
-    script, task = tmp_path / "short.txt", "Overcooked-TomatoSalad-v0"
-    script.write_text("Chop nothing\n")
-    result = _call("run", "--agent", f"scripted:{script}", "--env", task, "--episodes", "1", "--seeds", "1")
-    assert result.exit_code == 3
-    assert result.stderr.startswith(f"benchmarks: Expected {task}, seed 0, episode 0 to be played to its end; got Age")
-    assert result.stderr.count("\n") == 1
-
-
 @pytest.mark.process
 def test_measuring_needs_no_torch(tmp_path: Path) -> None:
     """The extras bench and cli are enough for agents without a language model."""
@@ -163,8 +137,3 @@ sys.exit(bool(sys.modules.keys() & {{"torch", "transformers", "stable_baselines3
     done = subprocess.run([sys.executable, "-c", call], cwd=tmp_path, env=paths, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert b"4 episodes played" in done.stdout
-
-
-def test_names_of_agents_become_names_of_files() -> None:
-    assert file_name("openai:org/model x") == "openai-org-model-x"
-    assert file_name("../..") == "agent"

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.agents.base import Agent, Decision, TokenCredit, Usage
 
 HOSTILE = "_<img src=x> | $x$ `a` [b](javascript:c)\n\\frac{$ [/red]"
@@ -66,10 +64,7 @@ class Answers(First):
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         text = super().act(observation, info).text
         answers: dict[str, Decision] = {
-            "numpy": Decision(text, Usage(np.int64(1), np.int64(2), np.int64(3), np.float32(0.5))),  # type: ignore[arg-type]
             "nan": Decision(text, Usage(cost=float("nan"))),
-            "negative": Decision(text, Usage(prompt_tokens=-1)),
-            "tuple": Decision(text, (1, 2, 3)),  # type: ignore[arg-type]
             "note": Decision(text, note=object()),  # type: ignore[arg-type]
             "credit": Decision(text, credit=TokenCredit(("a",), (), (float("inf"),))),
         }
@@ -134,26 +129,11 @@ class Unmade(First):
         raise KeyError("model")
 
 
-class CountsInOneDict(First):
-    """Updates and returns one dictionary."""
-
-    def begin(self, env: Any, seed: int) -> None:
-        self.fields = {"error": "step -1"}
-
-    def step_fields(self) -> Mapping[str, Any]:
-        self.fields["error"] = f"step {int(str(self.fields['error']).split()[1]) + 1}"
-        return self.fields
-
-
 class Steps(First):
-    """Has tokens that are numbers, or more options than tokens."""
-
-    def __init__(self, which: str) -> None:
-        self.which = which
+    """Has more options than tokens."""
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
-        tokens: Any = (1, 2) if self.which == "tokens" else ("a", "b")
-        return super().act(observation, info)._replace(credit=TokenCredit(tokens, (), ()))
+        return super().act(observation, info)._replace(credit=TokenCredit(("a", "b"), (), ()))
 
     def step_fields(self) -> Mapping[str, Any]:
         return {"token_options": [1] * 7}

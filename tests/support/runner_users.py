@@ -12,10 +12,6 @@ from benchmarks.agents.base import Agent, Decision, TokenCredit, Usage
 from benchmarks.runner.plan import Job
 
 
-def first_word(text: str) -> str:
-    return text.split()[0]
-
-
 class Valued(Agent):
     """Says a listed action, and has values, costs and a note; slowly, if asked to."""
 
@@ -57,25 +53,11 @@ class SaysNothing(Valued):
         return None  # type: ignore[return-value]
 
 
-class SaysNumber(Valued):
-    def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
-        return Decision(3)  # type: ignore[arg-type]
-
-
 class LosesCount(Valued):
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         decision = super().act(observation, info)
         assert decision.credit is not None
         return decision._replace(credit=decision.credit._replace(values=(0.0,)))
-
-
-class Infinite(Valued):
-    def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
-        decision = super().act(observation, info)
-        assert decision.credit is not None
-        return decision._replace(
-            credit=decision.credit._replace(log_probs=(float("nan"),) * len(decision.credit.tokens))
-        )
 
 
 class Closes(Valued):

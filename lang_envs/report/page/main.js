@@ -10,7 +10,6 @@ import { drawCompare } from "./compare.js";
 import { drawFind } from "./find.js";
 import { watchKeys } from "./keys.js";
 import { watchTheme } from "./theme.js";
-import { watchServer } from "./live.js";
 
 const VIEWS = {
   overview: ["Overview", null],
@@ -113,7 +112,6 @@ async function start() {
   });
   onRoute(draw);
   watchKeys();
-  watchServer();
   await draw(stateOf(location.hash));
   document.body.dataset.ready = "1";
 }

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from playing import Played, play
 
-from benchmarks.agents import Agent, AgentError, make_agent
-from benchmarks.agents.caafe import CLASSIFIERS, body, features_of
+from benchmarks.agents import Agent, make_agent
+from benchmarks.agents.caafe import body, features_of
 from lang_envs.sandbox.extraction import CodeSyntaxError
 
 BALANCE = "DataSciCoding-balance-scale-v0"
@@ -86,12 +86,6 @@ def test_the_model_is_told_the_task_and_what_became_of_its_features(around: Call
     assert steps[3].decision.note == TORQUE
 
 
-def test_a_small_gain_can_be_too_small(around: Callable[..., Agent]) -> None:
-    steps = play(BALANCE, around(Model(TORQUE), min_gain=0.5), max_attempts=3, **GOING_ON)
-    assert scores(steps)[1] == scores(steps)[2]
-    assert "features_2" not in steps[2].decision.text
-
-
 def test_where_code_that_runs_ends_the_episode_features_come_first_and_the_classifier_last(
     around: Callable[..., Agent],
 ) -> None:
@@ -115,26 +109,6 @@ def test_an_answer_without_code_is_asked_for_again_and_is_no_attempt(around: Cal
     assert len(stubborn.asked) == 2
 
 
-def test_episodes_forget_each_other(around: Callable[..., Agent]) -> None:
-    agent = around(Model(TORQUE))
-    first, second = (play(BALANCE, agent, max_attempts=2, **GOING_ON) for _ in range(2))
-    assert [step.decision for step in first] == [step.decision for step in second]
-
-
-@pytest.mark.parametrize("classifier", CLASSIFIERS)
-def test_every_classifier_runs_in_the_sandbox_with_and_without_features(
-    classifier: str, around: Callable[..., Agent]
-) -> None:
-    steps = play(BALANCE, around(Model(TORQUE), classifier=classifier), max_attempts=2, splits=1, **GOING_ON)
-    assert [step.info["status"] for step in steps] == ["ok", "ok"]
-
-
-def test_what_is_no_number_becomes_0(around: Callable[..., Agent]) -> None:
-    wild = "def new_features(x):\n    return np.log(x - 1) / (x - x.min())"
-    steps = play(BALANCE, around(Model(wild)), max_attempts=2, **GOING_ON)
-    assert steps[1].info["status"] == "ok"
-
-
 @pytest.mark.parametrize(
     ("reply", "code"),
     [
@@ -152,19 +126,8 @@ def test_features_are_found_in_an_answer(reply: str, code: str) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    ["no idea", "x[:, 0]", "y = x[:, 0]", "def other(x):\n    return x", "def new_features(a, b):\n    return a"],
+    ["no idea", "y = x[:, 0]", "def new_features(a, b):\n    return a"],
 )
 def test_answers_without_features_are_told_apart(reply: str) -> None:
     with pytest.raises(CodeSyntaxError):
         features_of(reply)
-
-
-def test_what_caafe_cannot_work_with_is_refused(around: Callable[..., Agent]) -> None:
-    with pytest.raises(AgentError, match=r"classifier to be one of .*'logistic'.*; got 'best'"):
-        around(Model(""), classifier="best")
-    with pytest.raises(AgentError, match="replies of at least 1; got 0"):
-        around(Model(""), replies=0)
-    with pytest.raises(AgentError, match="answers texts with texts to write features; got 'random'"):
-        make_agent("caafe:random")
-    with pytest.raises(AgentError, match=r"Expected a DataSciCoding environment .* got VirtualHome"):
-        play("VirtualHome-FoodPreparation-v0", around(Model("")))

@@ -24,10 +24,6 @@ def test_random_is_a_function_of_the_seed_whatever_was_played_before() -> None:
     assert texts(play(FOOD, make_agent("random"), seed=1)) == second
 
 
-def test_the_oracle_reaches_the_goal() -> None:
-    assert play(SALAD, make_agent("oracle"))[-1].info["success"]
-
-
 def test_the_coder_is_the_random_coder_of_the_seed_and_writes_code_only() -> None:
     steps = play(CODING, make_agent("coder"), seed=5, most=1)
     assert texts(steps) == [RandomCoder(5)(None, steps[0].observation)]  # type: ignore[arg-type]
@@ -74,9 +70,6 @@ def test_an_episode_that_outlasts_its_script_is_an_error(tmp_path: Path) -> None
         ("empty.txt", "\n", "it holds none. Fix: an action on each line"),
         ("bad.jsonl", "walk\n", "in line 1 .* got 'walk'"),
         ("bad.jsonl", '{"reward": 1}\n', "KeyError"),
-        ("bad.jsonl", '{"action": 3}\n', "the action is 3"),
-        ("bad.jsonl", '{"steps": 12}\n', "TypeError"),
-        ("bad.jsonl", "[1]\n", "in line 1"),
     ],
 )
 def test_what_is_no_script_is_refused(tmp_path: Path, name: str, content: str | None, message: str) -> None:
@@ -84,12 +77,6 @@ def test_what_is_no_script_is_refused(tmp_path: Path, name: str, content: str | 
         (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(AgentError, match=message):
         make_agent(f"scripted:{tmp_path / name}")
-
-
-def test_an_episode_that_was_not_recorded_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "one.txt").write_text("jump", encoding="utf-8")
-    with pytest.raises(AgentError, match=r"actions of episode 1 .* holds 1 episodes"):
-        make_agent(f"scripted:{tmp_path / 'one.txt'}", episode=1)
 
 
 # ---------------------------------------------------------------------- a person

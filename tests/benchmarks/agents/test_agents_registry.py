@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playing import play, texts
 
-from benchmarks.agents import KINDS, AgentError, Usage, kinds, make_agent, registry
+from benchmarks.agents import AgentError, make_agent, registry
 from lang_envs import MissingExtraError
 
 FOOD = "VirtualHome-FoodPreparation-v0"
@@ -88,14 +88,7 @@ def test_a_function_of_three_lines_from_text_to_text_is_an_agent() -> None:
     assert len(agent.settings["source_sha256"]) == 16
 
 
-def test_the_digest_of_a_class_needs_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In two threads at once CPython 3.11.7 may end in "AST constructor recursion depth mismatch"."""
-    expected = make_agent("agents_of_a_user:Own").settings["source_sha256"]
-    monkeypatch.setattr("ast.parse", lambda *_, **__: 1 / 0)
-    assert make_agent("agents_of_a_user:Own").settings["source_sha256"] == expected
-
-
-@pytest.mark.parametrize("name", ["first", "Own", "made", "wrapped", "cached", "part"])
+@pytest.mark.parametrize("name", ["first", "Own", "cached"])
 def test_another_text_of_the_file_is_another_agent(name: str) -> None:
     """The change may be in a prompt or a helper beside the function."""
     path = Path("agents_of_a_user.py")
@@ -110,18 +103,6 @@ def test_another_text_of_the_file_is_another_agent(name: str) -> None:
     assert digest(before) == digest(before) != digest(f"{before}\nPROMPT = 'Please!'\n")
 
 
-@pytest.mark.parametrize(
-    ("name", "setting", "value", "told"),
-    [("first", "show_actions", "no", "bool; got 'no'"), ("typed", "place", "x", "int; got 'x'"),
-     ("Typed", "tries", 1.5, "int; got 1.5")],
-)  # fmt: skip
-def test_settings_of_the_wrong_type_are_refused(name: str, setting: str, value: object, told: str) -> None:
-    typed = "\ndef typed(text, *, place: int = 0): ...\nclass Typed(Own):\n    def __init__(self, tries: int): ...\n"
-    Path("agents_of_a_user.py").write_text(MODULE + typed, encoding="utf-8")
-    with pytest.raises(AgentError, match=f"Expected {setting} of 'agents_of_a_user:{name}' to be {told}"):
-        make_agent(f"agents_of_a_user:{name}", **{setting: value})
-
-
 def test_the_actions_stand_below_the_observation_unless_that_is_switched_off() -> None:
     seen: list[str] = []
     sys.modules["agents_of_a_user"] = type(sys)("agents_of_a_user")
@@ -131,12 +112,6 @@ def test_the_actions_stand_below_the_observation_unless_that_is_switched_off() -
     assert seen[1] == steps[0].observation
     assert seen[0].startswith(seen[1])
     assert "\n- walk to the " in seen[0]
-
-
-def test_a_function_of_observation_and_info_says_the_action_itself() -> None:
-    assert texts(play(FOOD, make_agent("agents_of_a_user:last"), most=1)) != texts(
-        play(FOOD, make_agent("agents_of_a_user:chosen", place=0), most=1)
-    )
 
 
 def test_keyword_only_arguments_are_settings_and_rng_is_the_chance_of_the_episode() -> None:
@@ -166,10 +141,8 @@ def test_classes_functions_that_make_agents_and_agents_are_understood() -> None:
         ("agents_of_a_user:many", "needs 3 arguments"),
         ("agents_of_a_user:number", "Expected a callable or an Agent .* got int"),
         ("agents_of_a_user:broken", "to make an Agent or a callable; it made int"),
-        ("agents_of_a_user:missing", "cannot be imported .AttributeError"),
         ("no_such_module:agent", "cannot be imported .ModuleNotFoundError"),
         ("rondom", "Expected an agent as KIND.* got 'rondom'. Kinds: .*random"),
-        ("", "Expected an agent as KIND"),
         ("random:3", "Expected 'random' alone"),
         ("scripted", "Expected scripted:FILE; got 'scripted' alone"),
     ],
@@ -188,33 +161,11 @@ class Bound(Counting):
     def count(self, text):
         return self(text)
 
-def decorated(function):
-    @functools.wraps(function)
-    def around(*arguments):
-        return function(*arguments)
-    return around
-
-class Decorated(Counting):
-    @decorated
-    def count(self, text):
-        return self(text)
-
-    @classmethod
-    def of_class(cls, text):
-        return "stay"
-
-    def begin(self, env, seed):
-        self.n = seed
-
 class Forgets(Bound):
     def begin(self, env, seed):
         self.n = seed
 
 counting = Bound()
-def decorated_method():
-    return Decorated().count
-def class_method():
-    return Decorated.of_class
 def bound():
     return Bound().count
 def part_of_bound():
@@ -227,67 +178,23 @@ def forgets():
     play(FOOD, agent, most=2)
     with pytest.raises(AgentError, match="its 'n' has changed since the first"):
         play(FOOD, agent, most=2)
-    for name in ("forgets", "decorated_method"):
-        forgets = make_agent(f"agents_of_a_user:{name}")
-        assert [texts(play(FOOD, forgets, seed=3, most=2)) for _ in range(2)] == [["4", "5"]] * 2
-    assert texts(play(FOOD, make_agent("agents_of_a_user:class_method"), most=1)) == ["stay"]
+    forgets = make_agent("agents_of_a_user:forgets")
+    assert [texts(play(FOOD, forgets, seed=3, most=2)) for _ in range(2)] == [["4", "5"]] * 2
 
 
 def test_unknown_settings_and_wrong_types_are_refused_with_what_is_known() -> None:
-    with pytest.raises(AgentError, match=r"got 'temper'. Known: it has none"):
-        make_agent("random", temper=1)
     with pytest.raises(AgentError, match=r"got 'spoilt'. Known: spoiled"):
         make_agent("coder", spoilt=0.1)
-    with pytest.raises(AgentError, match=r"Expected spoiled of 'coder' to be float; got 'much', which is str"):
-        make_agent("coder", spoiled="much")
     with pytest.raises(AgentError, match=r"to be float; got True"):
         make_agent("coder", spoiled=True)
     assert make_agent("coder", spoiled=1).settings == {"spoiled": 1}
     with pytest.raises(AgentError, match=r"got 'place'. Known: show_actions"):
         make_agent("agents_of_a_user:first", place=0)
-    with pytest.raises(AgentError, match=r"got 'words'. Known: word"):
-        make_agent("agents_of_a_user:Own", words=0)
-
-
-def test_a_callable_that_returns_no_text_is_told_so() -> None:
-    with pytest.raises(AgentError, match=r"'agents_of_a_user:nothing' to return a str; got NoneType"):
-        play(FOOD, make_agent("agents_of_a_user:nothing"))
-
-
-def test_other_packages_add_kinds_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = [
-        importlib.metadata.EntryPoint(name, "agents_of_a_user:made", registry.ENTRY_POINTS)
-        for name in ("theirs", "oracle")
-    ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: ours if group == "lang_envs.agents" else [])
-    (Path.cwd() / "agents_of_a_user.py").write_text(
-        MODULE + "def made(argument, *, loud=False):\n    return Own(argument.upper() if loud else argument)\n",
-        encoding="utf-8",
-    )
-    monkeypatch.syspath_prepend(Path.cwd())
-    assert texts(play(FOOD, make_agent("theirs:hallo", loud=True), most=1)) == ["HALLO"]
-    assert kinds()["oracle"] == KINDS["oracle"]
-    with pytest.raises(AgentError, match=r"got 'quiet'. Known: loud"):
-        make_agent("theirs:hallo", quiet=True)
-
-
-def test_a_kind_of_another_package_may_make_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    (Path.cwd() / "functions_of_a_user.py").write_text(
-        "def made(argument, *, what=None):\n    return lambda text: argument\n", encoding="utf-8"
-    )
-    monkeypatch.syspath_prepend(Path.cwd())
-    theirs = importlib.metadata.EntryPoint("theirs", "functions_of_a_user:made", registry.ENTRY_POINTS)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [theirs])
-    agent = make_agent("theirs:hallo", what=3)
-    assert (agent.name, agent.settings["what"]) == ("theirs", 3)
-    assert texts(play(FOOD, agent, most=1)) == ["hallo"]
-    with pytest.raises(AgentError, match=r"'coder' alone; got coder:solve.*or rename your module 'coder'"):
-        make_agent("coder:solve")
 
 
 @pytest.mark.parametrize(
     ("spec", "package", "extra"),
-    [("openai:m", "openai", "openai"), ("human", "rich.console", "cli"), ("hf:pocket", "transformers", "llm")],
+    [("openai:m", "openai", "openai"), ("hf:pocket", "transformers", "llm")],
 )
 def test_a_missing_extra_is_named(spec: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def factory() -> None:
@@ -296,20 +203,3 @@ def test_a_missing_extra_is_named(spec: str, package: str, extra: str, monkeypat
     monkeypatch.setattr(registry, "_factory", lambda _: lambda *argument: factory())
     with pytest.raises(MissingExtraError, match=rf"extra '{extra}' .*\[{extra}\]"):
         make_agent(spec)
-
-
-def test_every_kind_names_a_factory_that_takes_what_it_says() -> None:
-    import inspect
-
-    for name, kind in KINDS.items():
-        parameters = inspect.signature(registry._factory(kind)).parameters.values()
-        positional = [one for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
-        assert len(positional) == bool(kind.argument), name
-        assert (not positional or positional[0].default is not inspect.Parameter.empty) == (
-            kind.argument.startswith("[") or not kind.argument
-        ), name
-
-
-def test_costs_add_up() -> None:
-    total = sum([Usage(1, 10, 2, 0.5), Usage(1, 5, 1, 0.25)], Usage())
-    assert total == Usage(2, 15, 3, 0.75)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.agents.texts import Reply, parse_action, parse_reply, shown
+from benchmarks.agents.texts import parse_action, shown
 
 ACTIONS = ["pick up the tomato", "walk to the kitchen.", "stay"]
 
@@ -16,30 +16,21 @@ ACTIONS = ["pick up the tomato", "walk to the kitchen.", "stay"]
         " Pick up  the tomato.\n",
         '"pick up the tomato"',
         "```\npick up the tomato\n```",
-        "```text\npick up the tomato```",
         "- pick up the tomato",
         "2. pick up the tomato",
         "Action: pick up the tomato",
-        "**Next action:** pick up the tomato",
-        "- Action: pick up the tomato",
         "1. **Action:** pick up the tomato",
         "\u201cPick up the tomato\u201d",
         "(pick up the tomato)",
-        "pick up the tomato?",
     ],
 )
 def test_other_ways_to_write_an_action_mean_it(answer: str) -> None:
     assert parse_action(answer, ACTIONS) == "pick up the tomato"
 
 
-@pytest.mark.parametrize("answer", ["I pick up the tomato", "pick up the tomato, then stay", "1", "", "tomato"])
+@pytest.mark.parametrize("answer", ["I pick up the tomato", "1", ""])
 def test_other_words_stay_as_they_are(answer: str) -> None:
     assert parse_action(answer, ACTIONS) == answer
-
-
-def test_actions_that_differ_in_nothing_but_case_are_not_guessed() -> None:
-    assert parse_action("GO.", ["go", "Go"]) == "GO."
-    assert parse_action("Go", ["go", "Go"]) == "Go"
 
 
 def test_actions_with_signs_of_their_own_are_found() -> None:
@@ -55,33 +46,17 @@ def test_actions_with_signs_of_their_own_are_found() -> None:
     ("answer", "actions"),
     [
         ("", ["?", "stay"]),
-        (".", ["(", "a"]),
         ("-(2)", ["2", "1"]),
-        ("1.2.3", ["3", "1"]),
         ("3.5", ["5"]),
-        ("-5", ["5"]),
-        ("- - 5", ["5"]),
     ],
 )
 def test_signs_and_numbers_are_no_bullets(answer: str, actions: list[str]) -> None:
     assert parse_action(answer, actions) == answer
 
 
-def test_the_narrower_meaning_goes_first() -> None:
-    assert parse_action("Why.", ["why?", "why"]) == "why"
-    assert parse_action("Action: 1. stay", ["stay"]) == "stay"
-
-
 def test_where_any_text_is_an_action_it_stays_as_it_is() -> None:
     assert parse_action(" `x`. ", None) == " `x`. "
     assert shown("look", None) == "look"
-
-
-def test_an_answer_in_other_words_is_noted() -> None:
-    assert parse_reply(Reply("stay"), ACTIONS).note == ""
-    decision = parse_reply(Reply("Stay!", note="cut"), ACTIONS)
-    assert decision.text == "stay"
-    assert decision.note == "Stay!\ncut"
 
 
 def test_the_list_stands_below_the_observation() -> None:

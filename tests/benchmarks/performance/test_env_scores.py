@@ -10,13 +10,10 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import pytest
 
-from benchmarks.performance.datasci_generated import CEILING, GENERATED_ID, PROGRAMS, scores_of_table, summaries
-from benchmarks.performance.datasci_scores import CODING_IDS
+from benchmarks.performance.datasci_scores import CEILING, GENERATED_ID, PROGRAMS, scores_of_table, summaries
 from benchmarks.performance.env_scores import (
-    DISCOUNTS,
     LISTED_IDS,
     Policy,
-    Score,
     oracle_policy,
     random_policy,
     score,
@@ -80,13 +77,6 @@ class Cups(LangEnv[_Search]):
         return "lift 0"
 
 
-class ShiftyCups(Cups):
-    """The start is random."""
-
-    def _restart(self, options: Mapping[str, Any]) -> None:
-        self.world = _Search(int(self.np_random.integers(1, 1000)), 0)
-
-
 class RattlingCups(Cups):
     """A try draws a number."""
 
@@ -95,7 +85,7 @@ class RattlingCups(Cups):
         return super()._execute(text)
 
 
-@pytest.mark.parametrize(("n_cups", "duration", "limit"), [(4, 1, 12), (3, 1, 1), (5, 3, 20), (2, 7, 5)])
+@pytest.mark.parametrize(("n_cups", "duration", "limit"), [(4, 1, 12), (5, 3, 20)])
 def test_a_closed_form(n_cups: int, duration: int, limit: int) -> None:
     discounts = (1.0, 0.9)
     got = score(Cups(n_cups=n_cups, duration=duration, limit=limit), random_policy, discounts)
@@ -109,14 +99,9 @@ def test_a_closed_form(n_cups: int, duration: int, limit: int) -> None:
     assert got.n_situations == n_cups  # no cup lifted yet, and each wrong cup
 
 
-def test_a_policy_that_knows() -> None:
-    assert score(Cups(), oracle_policy, (1.0,)) == Score(1.0, {"1": 0.875}, 1.0, 1.0, 1)
-
-
-@pytest.mark.parametrize(("env", "message"), [(ShiftyCups(), "its start depends"), (RattlingCups(), "'lift 0' drew")])
-def test_a_random_environment_is_refused(env: LangEnv[Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected a deterministic environment; .*{message}"):
-        score(env, random_policy, (1.0,))
+def test_a_random_environment_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Expected a deterministic environment; .*'lift 0' drew"):
+        score(RattlingCups(), random_policy, (1.0,))
 
 
 # ---------------------------------------------------------------------- without the shortcut
@@ -129,7 +114,6 @@ def test_a_random_environment_is_refused(env: LangEnv[Any], message: str) -> Non
     [
         ("Overcooked-TomatoSalad-v0", {"max_primitives": 29}),
         ("VirtualHome-FoodPreparation-v0", {"max_steps": 9}),
-        ("VirtualHome-Entertainment-v0", {"max_steps": 5}),
     ],
 )
 def test_the_clock_decides_nothing_but_the_end(env_id: str, limit: dict[str, int], policy: Policy) -> None:
@@ -195,11 +179,8 @@ def last_digit(figure: float) -> float:
 
 def test_every_id_has_scores_and_its_oracle_succeeds(committed: dict[str, Any]) -> None:
     assert list(committed) == list(LISTED_IDS)
-    for env_id, both in committed.items():
-        assert set(both) == {"random", "oracle"}
+    for both in committed.values():
         assert both["oracle"]["success"] == 1.0 > both["random"]["success"] > 0
-        for one in both.values():
-            assert list(one["returns"]) == [f"{discount:g}" for discount in DISCOUNTS[env_id.split("-")[0]]]
 
 
 @pytest.mark.parametrize("env_id", SMALL_IDS)
@@ -210,73 +191,15 @@ def test_the_committed_scores_are_those_of_this_code(env_id: str, committed: dic
         assert {key: getattr(one, key) for key in rest} == pytest.approx(rest)
 
 
-@pytest.mark.parametrize(
-    ("env_id", "like"),
-    [
-        (row.id, "VirtualHome-Entertainment-v0" if row.kwargs["task"] == "entertainment" else SMALL_IDS[1])
-        for row in ENV_ROWS
-        if "nouns" in row.kwargs
-    ],
-)
-def test_other_nouns_change_no_score(env_id: str, like: str, committed: dict[str, Any]) -> None:
-    assert committed[env_id] == committed[like]
-
-
 # ---------------------------------------------------------------------- where any text is an action
 
 
-@pytest.fixture(scope="module")
-def coding() -> dict[str, Any]:
-    return json.loads((RESULTS / "datasci_scores.json").read_text(encoding="utf-8"))["scores"]
-
-
-@pytest.fixture(scope="module")
-def generated() -> dict[str, Any]:
-    """Scores on generated tables."""
-    return json.loads((RESULTS / "datasci_generated.json").read_text(encoding="utf-8"))["scores"]
-
-
-def test_every_id_is_scored_in_one_way(
-    committed: dict[str, Any], coding: dict[str, Any], generated: dict[str, Any]
-) -> None:
+def test_every_id_is_scored_in_one_way(committed: dict[str, Any]) -> None:
     """Except ids whose table has to be fetched, or is the user's: their scores cannot be measured again without it."""
+    files = (RESULTS / f"{name}.json" for name in ("datasci_scores", "datasci_generated"))
+    coding = [env_id for file in files for env_id in json.loads(file.read_text(encoding="utf-8"))["scores"]]
     exact = [row.id for row in ENV_ROWS if row.id.startswith(("KeyToken-", "MultiKey-"))]  # scores in closed form
-    assert [*committed, *coding, *generated, *exact] == [row.id for row in ENV_ROWS if not row.trial]
-    assert {row.id for row in ENV_ROWS if row.trial} == {
-        "DataSciCoding-airlines-v0",
-        "DataSciCoding-breast-w-v0",
-        "DataSciCoding-health-insurance-v0",
-        "DataSciCoding-pharyngitis-v0",
-        "DataSciCoding-spaceship-titanic-v0",
-        "DataSciCoding-v0",
-    }
-    assert tuple(coding) == CODING_IDS
-
-
-def test_what_is_sampled_says_so_and_has_intervals(coding: dict[str, Any]) -> None:
-    for both in coding.values():
-        assert {name: one["sampled"] for name, one in both.items()} == {"oracle": False, "random_coder": True}
-        coder, expert = both["random_coder"], both["oracle"]
-        assert coder["n_episodes"] >= 200
-        for name in ("return_interval", "success_interval"):
-            low, high = coder[name]
-            assert low < coder["mean_return" if name == "return_interval" else "success_rate"] <= high
-        assert coder["mean_return"] < coder["mean_score"] < expert["mean_score"] <= 1.0
-        assert expert["mean_score"] == pytest.approx(expert["mean_return"])
-        assert (expert["success_rate"], expert["mean_actions"]) == (1.0, 1.0)
-
-
-def test_scores_on_generated_tables_are_ordered() -> None:
-    result = json.loads((RESULTS / "datasci_generated.json").read_text(encoding="utf-8"))
-    both, programs = result["scores"][GENERATED_ID], result["programs"]
-    assert result["tables"] == both["oracle"]["n_episodes"] == both["random_coder"]["n_episodes"] >= 200
-    assert both["oracle"]["success_rate"] == 1.0
-    assert both["random_coder"]["mean_score"] < both["oracle"]["mean_score"]
-    assert both["oracle"]["mean_score"] == pytest.approx(programs["oracle"]["mean"], abs=1e-3)
-    means = {name: one["mean"] for name, one in programs.items()}
-    assert list(means) == [*PROGRAMS, CEILING]
-    assert sorted(means, key=means.__getitem__)[-2:] == ["oracle", CEILING]
-    assert all(one["interval"][0] < one["mean"] < one["interval"][1] for one in programs.values())
+    assert [*committed, *coding, *exact] == [row.id for row in ENV_ROWS if not row.trial]
 
 
 def test_scores_of_one_generated_table() -> None:
@@ -290,13 +213,3 @@ def test_scores_of_one_generated_table() -> None:
     assert rows["oracle"]["mean"] == pytest.approx(found["oracle"] - 0.1)
     with pytest.raises(RuntimeError, match="Expected broken to run on the table of seed 0; got ZeroDivisionError"):
         scores_of_table(0, {"broken": "1 / 0"})
-
-
-@pytest.mark.parametrize("env_id", ["DataSciCoding-balance-scale-v0", "DataSciCoding-iris-v0"])
-def test_the_oracles_committed_score_is_that_of_this_code(env_id: str, coding: dict[str, Any]) -> None:
-    pytest.importorskip("sklearn", reason="the extra datasci is not installed")
-    env = gym.make(env_id).unwrapped
-    env.reset(seed=0)
-    _, reward, terminated, *_ = env.step_text(env.oracle_action())
-    assert terminated
-    assert reward == pytest.approx(coding[env_id]["oracle"]["mean_return"], abs=1e-3)  # other versions, other digits

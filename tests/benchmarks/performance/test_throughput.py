@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.performance.our_loop import SETTINGS, Options, OurLoop
-from benchmarks.performance.throughput import LOOPS, check
-from poad_sb3.language_model.loading import DTYPES
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_model_of_every_number_format(dtype: str) -> None:
-    loop = OurLoop(SETTINGS["code"], Options(2_000, "6m", dtype))
-    assert loop.model.policy.lm.base.dtype == DTYPES[dtype]
+from benchmarks.performance.our_loop import SETTINGS
+from benchmarks.performance.throughput import LOOPS, TOLERANCE, check
 
 
 @pytest.mark.matrix_after(2)
@@ -22,10 +15,8 @@ def test_a_model_of_every_number_format(dtype: str) -> None:
         ("twosome", "reference"),
         ("salad", "competent"),
         *((workload, name) for workload in ("poad", "poad-published", "code", "code-16") for name in LOOPS),
-        ("twosome", "competent"),
-        ("salad", "reference"),
     ],
 )
 def test_a_plain_loop_computes_the_same_update(workload: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SETTINGS, "salad", SETTINGS["smollm2"]._replace(model=None))
-    assert max(check(name, workload, Options(2_000)).values()) < 1e-3
+    assert max(check(name, workload).values()) < TOLERANCE

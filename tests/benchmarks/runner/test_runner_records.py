@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import pytest
-from runner_users import Valued
 from toy import LampEnv, make_agent, make_method, randomise
 
-from benchmarks.agents.base import JSON, Agent
+from benchmarks.agents.base import Agent
 from benchmarks.agents.policy import PolicyAgent
 from benchmarks.runner.credit import credit_of_episode
 from benchmarks.runner.episodes import Step, make_text_env, play_episode
@@ -34,8 +32,7 @@ def recorded(agent: Agent, episode: int = 0) -> tuple[dict[str, Any], list[dict[
     return first, others
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", ["POAD", "RLOO", "POAD, candidates", "POAD, free", "TWOSOME"])
+@pytest.mark.parametrize("name", ["POAD", "RLOO"])
 def test_a_training_and_the_runner_write_the_same_lines(tmp_path: Path, name: str) -> None:
     model = make_method(name)
     randomise(model.policy)
@@ -82,16 +79,3 @@ def test_a_truncated_episode_is_credited_with_the_value_of_its_end() -> None:
     expected = credit_of_episode(rewards, values, last["final_value"])
     assert {rule: [step["advantages"][rule] for step in steps] for rule in expected} == expected
     assert expected != credit_of_episode(rewards, values)
-
-
-class Teller(Valued):
-    """Gives fields of its own, and one of the environment's."""
-
-    def step_fields(self) -> Mapping[str, JSON]:
-        return {"token_options": [2], "reward": 100.0}
-
-
-def test_fields_of_an_agent_replace_no_others() -> None:
-    plain, more = (recorded(kind())[1] for kind in (Valued, Teller))
-    assert [list(step) for step in more] == [[*step, "token_options"] for step in plain]
-    assert [step | {"token_options": [2]} for step in plain] == more

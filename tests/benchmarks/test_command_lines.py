@@ -1,0 +1,52 @@
+"""The command lines and options of `python -m benchmarks run` that pages show."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import typer
+
+from benchmarks.agents import KINDS, registry
+from benchmarks.app import app
+
+DOCS = Path(__file__).parents[2] / "docs"
+COMMANDS = typer.main.get_command(app).commands
+LINES = [
+    line
+    for page in ("benchmarks.md", "guide/agents.md")
+    for line in re.findall(r"^python -m benchmarks (\w.*)$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE)
+]
+
+
+def test_every_option_of_run_is_explained() -> None:
+    options = {name for parameter in COMMANDS["run"].params for name in parameter.opts if name != "--help"}
+    page = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(--[\w-]+)` \|", page, re.MULTILINE)) == options
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_command_line_is_understood_with_its_agent(line: str) -> None:
+    name, *words = shlex.split(line)
+    COMMANDS[name].make_context(name, words)
+    for spec in (value for word, value in pairwise(words) if word == "--agent" and value.partition(":")[0] in KINDS):
+        settings = {value.partition("=")[0] for word, value in pairwise(words) if word == "--agent-set"}
+        assert settings <= _settings(spec)
+
+
+def test_every_kind_has_a_command() -> None:
+    assert {spec.partition(":")[0] for spec in re.findall(r"--agent (\S+)", " ".join(LINES))} >= set(KINDS)
+
+
+def _settings(spec: str) -> set[str]:
+    """Return the settings of a kind, and of the agent inside it."""
+    name, _, inner = spec.partition(":")
+    parameters = inspect.signature(registry._factory(KINDS[name])).parameters.values()
+    wraps = KINDS[name].argument == "SPEC"
+    return {one.name for one in parameters if one.kind is one.KEYWORD_ONLY} | (
+        _settings(inner) if wraps and inner else set()
+    )
