@@ -54,7 +54,7 @@ def _jobs_of(task: Task, pieces: Pieces) -> dict[str, Job]:
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
-    for task in _tasks(options) if not options.tuning_only else ():
+    for task in _tasks(options):
         yield from _jobs_of(task, pieces).values()
 
 
@@ -64,7 +64,7 @@ def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
 def _report(options: Options, pieces: Pieces) -> Report:
     content: dict[str, Any] = {"gamma": GAMMA, "gae_lambda": GAE_LAMBDA, "learning_rate": _RATE, "seed": _SEED}
     content["tasks"], content["missing"], content["runs"] = {}, [], []
-    pictures, lines = {}, []
+    pictures = {}
     for task in _tasks(options):
         pieces_of = {method: pieces.find(job) for method, job in _jobs_of(task, pieces).items()}
         found_pieces = {method: piece for method, piece in pieces_of.items() if piece is not None}
@@ -79,10 +79,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
         content["tasks"][task.name] = _to_json(task, found_pieces, own_critics)
         pictures[f"_{task.name}_one_critic"] = credit_picture(one_critic)
         pictures[f"_{task.name}_own_critics"] = credit_picture(own_critics)
-        shares = content["tasks"][task.name]["differs_within_actions"]
-        lines.append(f"{task.env_id}: share of the variance of advantages that is inside actions: {shares}")
-    lines += [f"Missing: {name}" for name in content["missing"]]
-    return Report(content, pictures, lines)
+    return Report(content, pictures)
 
 
 def _rollout(task: Task, player: Piece, critics: Mapping[str, Piece] | None) -> Rollout:

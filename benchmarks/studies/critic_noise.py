@@ -234,7 +234,7 @@ def _job(name: str, seed: int) -> CriticNoiseJob:
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[CriticNoiseJob]:
     options.chosen_tasks((MULTIKEY.name,))
-    for seed in options.checked_seeds() if not options.tuning_only else ():
+    for seed in options.checked_seeds():
         yield from (_job(name, seed) for name in ARMS)
 
 
@@ -268,7 +268,6 @@ def _summary(runs: Mapping[int, Piece], names: Mapping[int, str]) -> dict[str, A
 def _report(options: Options, pieces: Pieces) -> Report:
     content: dict[str, Any] = {"gamma": GAMMA, "gae_lambda": LAMBDA, "missing": [], "trainings": {}}
     content["seeds"], content["reference"] = list(options.seeds), REFERENCE
-    lines = []
     for name, (_, rate, _) in ARMS.items():
         jobs = {seed: _job(name, seed) for seed in options.checked_seeds()}
         runs = {seed: piece for seed, job in jobs.items() if (piece := pieces.find(job)) is not None}
@@ -276,10 +275,8 @@ def _report(options: Options, pieces: Pieces) -> Report:
         if runs:
             summary = _summary(runs, {seed: jobs[seed].name for seed in runs})
             content["trainings"][name] = {"learning_rate": rate, **summary}
-            ends = ", ".join(f"{key} {series['median'][-1]}" for key, series in summary["noise"].items())
-            lines.append(f"Training of {name}, noise relative to {REFERENCE} at the end: {ends}")
     pictures = {"": noise_figure(content["trainings"])} if content["trainings"] else {}
-    return Report(content, pictures, lines + [f"Missing: {missing}" for missing in content["missing"]])
+    return Report(content, pictures)
 
 
 def noise_table(name: str, training: Mapping[str, Any]) -> Table:

@@ -16,7 +16,7 @@ from benchmarks.references.datasci_baselines import preprocessing_of
 from benchmarks.references.published import published
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.coding_findings import TableFindings, coding_tables, ending, rewards_of
-from benchmarks.studies.engine.findings import Prediction, Row, judged, lines
+from benchmarks.studies.engine.findings import Prediction, Row, judged
 from benchmarks.studies.engine.jobs import CODER, CONTROLS, FIRST_ROLLOUT, N_STEPS, CodingJob, Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FEWEST_SEEDS, TUNING_SEEDS, Options, Report, Study
@@ -125,9 +125,8 @@ def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
     tables, seeds = options.chosen_tasks(TABLES), options.checked_seeds()
     for methods in _GROUPS:
         yield from _tuning(methods).jobs(pieces)
-        if not options.tuning_only:
-            rates = chosen_rates(pieces)
-            yield from (job for table in tables for _, job in _final_jobs(methods, table, seeds, rates))
+        rates = chosen_rates(pieces)
+        yield from (job for table in tables for _, job in _final_jobs(methods, table, seeds, rates))
 
 
 def _findings(options: Options, pieces: Pieces, rates: Mapping[str, float]) -> list[TableFindings]:
@@ -206,12 +205,11 @@ def _report(options: Options, pieces: Pieces) -> Report:
             for finding in finished
         },
     }
-    shown = [*lines([], primary), *(f"Missing: {name}" for name in missing)]
     if not finished:
-        return Report(content, {}, shown)
+        return Report(content, {})
     from benchmarks.studies.engine.pictures import coding_figure
 
-    return Report(content, {"": coding_figure(finished)}, shown)
+    return Report(content, {"": coding_figure(finished)})
 
 
 DATASCI = Study(

@@ -130,10 +130,8 @@ def _report(options: Options, pieces: Pieces) -> Report:
             "success": {seed: piece["success"] for seed, piece in runs.items()},
             "cpu_seconds": {seed: piece["cpu_seconds"] for seed, piece in runs.items()},
         }
-    (table,) = _tables(content)
-    lines = [", ".join(row) for row in table.rows] + [f"missing: {line}" for line in content["missing"]]
     has_runs = any(task["scores"] for task in content["tasks"].values())
-    return Report(content, {"": curves_figure(content)} if has_runs else {}, lines)
+    return Report(content, {"": curves_figure(content)} if has_runs else {})
 
 
 def _tables(content: Mapping[str, Any]) -> Iterator[Table]:

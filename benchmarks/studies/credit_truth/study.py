@@ -64,27 +64,17 @@ FULL: tuple[TruthJob, ...] = (
     ),
 )
 """Jobs of the whole study, the longest first."""
-QUICK: tuple[TruthJob, ...] = (
-    _job("food-preparation", "ascended", (GAMMA, 1.0), 2),
-    _job("key-token 4", "ascended", _ALONE, 4),
-    _job("multikey 2 2 2 4", "start", _ALONE, 4),
-    _job(_WORDS[:3], "0.75", _ALONE, 0, "lengths"),
-    _job("worked-example", "start", (0.9, 1.0), 4),
-    _pocket("food-preparation", "ascended", 1),
-)
 
 
 def _listed(options: Options) -> list[TruthJob]:
-    jobs = QUICK if options.quick else FULL
-    chosen = options.chosen_tasks(dict.fromkeys(job.title for job in jobs))
-    return [job for job in jobs if job.title in chosen]
+    chosen = options.chosen_tasks(dict.fromkeys(job.title for job in FULL))
+    return [job for job in FULL if job.title in chosen]
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[TruthJob]:
     if tuple(options.seeds) != FINAL_SEEDS:
         raise StudyError("Expected no seeds: the samples of this study have their own. Fix: leave out --seeds.")
-    if not options.tuning_only:
-        yield from _listed(options)
+    yield from _listed(options)
 
 
 def cases_of(job: TruthJob, piece: Mapping[str, Any]) -> Iterator[Case]:
@@ -116,16 +106,11 @@ def _report(options: Options, pieces: Pieces) -> Report:
         "runs": runs,
         "cases": [_to_json(case) for case in cases],
     }
-    lines = [
-        f"{row['name']}: {row['held']} of {row['checked']} hold" + (f"; {row['failures']}" if row["failures"] else "")
-        for row in checked
-    ]
-    lines += [f"Missing: {name}" for name in missing]
     if not cases:
-        return Report(content, {}, lines)
+        return Report(content, {})
     from benchmarks.studies.credit_truth.pictures import pictures
 
-    return Report(content, pictures(cases), lines)
+    return Report(content, pictures(cases))
 
 
 def _checked(prediction: Any, cases: list[Case]) -> dict[str, Any]:
@@ -177,5 +162,4 @@ CREDIT_TRUTH = Study(
     _jobs,
     _report,
     tables,
-    has_quick=True,
 )

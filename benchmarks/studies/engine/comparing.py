@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.studies.engine.findings import Findings, Planned, Row, Trend, find, judged, lines, planned_rows
+from benchmarks.studies.engine.findings import Findings, Planned, Row, Trend, find, judged, planned_rows
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Report
@@ -77,7 +77,7 @@ class Comparing(NamedTuple):
     def _jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
         for comparison in self.comparisons(options):
             yield from comparison.jobs(options, pieces)
-        if self.beside is not None and not options.tasks and not options.tuning_only:
+        if self.beside is not None and not options.tasks:
             yield from self.beside.jobs(options.checked_seeds())
 
     def _beside_runs(self, options: Options, pieces: Pieces) -> list[str]:
@@ -106,16 +106,15 @@ class Comparing(NamedTuple):
             "beside_runs": self._beside_runs(options, pieces),
             **({} if self.beside is None else self.beside.content(pieces, options.seeds)),
         }
-        shown = list(lines(findings, rows))
         if not any(finding.methods for finding in findings):
-            return Report(content, {}, shown)
+            return Report(content, {})
         from benchmarks.studies.engine.pictures import curves_figure, dots_figure
 
         areas = dots_figure(findings, "area", "mean height of the learning curve")
-        return Report(content, {"": curves_figure(findings, self.title), "_areas": areas}, shown)
+        return Report(content, {"": curves_figure(findings, self.title), "_areas": areas})
 
     def tables(self, content: Mapping[str, Any]) -> Iterator[Table]:
-        """Yield the tables of the content of its JSON file, for the HTML report and the site."""
+        """Yield the tables of the content of its JSON file, for the terminal and the site."""
         yield planned_comparisons(content)
         yield from curve_tables(content)
         if self.beside is not None:

@@ -160,11 +160,6 @@ class Findings(NamedTuple):
     facts: Piece | None
 
     @property
-    def where(self) -> str:
-        """Name of the comparison in sentences."""
-        return f"{self.comparison.task.name}, {self.comparison.title}"
-
-    @property
     def choices(self) -> float | None:
         """Choices per action of the untrained policy."""
         return None if self.facts is None else float(self.facts["choices_per_action"])
@@ -421,21 +416,6 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
         if len(runs) < len(seeds):
             missing.append(f"{arm.name}, seeds {', '.join(str(seed) for seed in seeds if seed not in runs)}")
     return Findings(comparison, methods, missing if methods else ["all final runs"], tuning, facts)
-
-
-def lines(findings: Sequence[Findings], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield lines for the terminal: verdicts, orderings, missing runs."""
-    for row in rows:
-        shown = ""
-        if row["effect"] is not None:
-            shown = f", {row['effect_is']} {_value(row['effect'], 3)}, corrected p {row['corrected_p']:.2g}"
-        expected = "" if as_predicted(row) is not False else f" (predicted: {row['prediction']})"
-        yield f"{row['task']}: {row['comparison']}: {row['verdict']}{expected}{shown}"
-    for finding in findings:
-        if len(finding.methods) > 1:
-            parts = (f"{name} {_value(value._asdict(), 3)}" for name, value in finding.order("area").items())
-            yield f"{finding.where}, by area: {' > '.join(parts)}"
-    yield from (f"Missing: {finding.where}: {gap}" for finding in findings for gap in finding.missing)
 
 
 def _value(figure: Mapping[str, float | None], digits: int) -> str:

@@ -25,14 +25,10 @@ class Options(NamedTuple):
     Attributes:
         seeds: Seeds of the reported runs.
         tasks: Names of the tasks; all tasks of the study if empty.
-        tuning_only: Whether only the learning rates are tuned.
-        quick: Whether a small version is run, in a few minutes; for studies that have one.
     """
 
     seeds: Sequence[int] = FINAL_SEEDS
     tasks: Sequence[str] = ()
-    tuning_only: bool = False
-    quick: bool = False
 
     def checked_seeds(self) -> Sequence[int]:
         """Return the seeds themselves.
@@ -74,12 +70,10 @@ class Report(NamedTuple):
     Attributes:
         content: Content of the JSON file.
         pictures: Figures or images, by the suffix of their file names after that of the study.
-        lines: Lines for the terminal, the most important first.
     """
 
     content: Mapping[str, Any]
     pictures: Mapping[str, Any]
-    lines: Sequence[str]
 
 
 class Study(NamedTuple):
@@ -90,8 +84,7 @@ class Study(NamedTuple):
         about: Question that the study answers, in one line.
         jobs: Function that returns the jobs, given the pieces found so far, the most urgent first.
         report: Function that reports the pieces found so far, with a list of the missing ones.
-        tables: Function that makes tables of the content of the JSON file, for the HTML report and the site.
-        has_quick: Whether the study has a small version, `Options.quick`.
+        tables: Function that makes tables of the content of the JSON file, for the terminal and the site.
         seeds: Seeds of the reported runs if the user names none.
     """
 
@@ -100,5 +93,4 @@ class Study(NamedTuple):
     jobs: Callable[[Options, Pieces], Iterable[Job]]
     report: Callable[[Options, Pieces], Report]
     tables: Callable[[Mapping[str, Any]], Iterable[Table]]
-    has_quick: bool = False
     seeds: Sequence[int] = FINAL_SEEDS

@@ -97,7 +97,7 @@ class Tuning(NamedTuple):
         if tried < n_jobs:
             raise NotTunedError(
                 f"Expected every method of {self.where} tried with all rates {list(self.rates)} on seeds "
-                f"{list(self.seeds)}; got {tried} of {n_jobs} runs. Fix: python -m benchmarks study NAME tune."
+                f"{list(self.seeds)}; got {tried} of {n_jobs} runs. Fix: python -m benchmarks study NAME."
             )
         return {name: _best(rates) for name, rates in scores.items()}
 
@@ -270,8 +270,6 @@ class Comparison(NamedTuple):
         try:
             rates = self._rates(pieces)
         except NotTunedError:
-            return
-        if options.tuning_only:
             return
         for seed in seeds:
             yield from (self.final_job(arm, {"learning_rate": rates[arm.name]}, seed) for arm in self.arms)

@@ -77,6 +77,8 @@ def test_values_inside_the_action_are_shrunk_as_far_as_they_do_not_predict() -> 
     first = exact[:1, :, :1]
     doubled = first + 2 * (exact[:1] - first)
     assert shrunk_towards_state(doubled, exact[:1], weights[:1]) == pytest.approx(exact[:1])
+    halved = first + 0.5 * (exact[:1] - first)
+    assert shrunk_towards_state(halved, exact[:1], weights[:1]) == pytest.approx(halved)
     opposed = first - (exact[:1] - first)
     assert shrunk_towards_state(opposed, exact[:1], weights[:1]) == pytest.approx(np.broadcast_to(first, (1, 2, 5)))
     assert shrunk_towards_state(np.zeros((1, 2, 5)), exact, weights) == pytest.approx(np.zeros((3, 2, 5)))

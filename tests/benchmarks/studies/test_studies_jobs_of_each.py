@@ -393,5 +393,3 @@ def test_further_seeds_change_curves_but_no_verdict(tmp_path: Path) -> None:
     assert (row["seeds"], row["verdict"], row["effect"]["value"]) == ([10, 10], Verdict.SUPPORTED, pytest.approx(0.8))
     assert row["effect_is"] == "difference of mean areas of success"
     assert len(content["comparisons"][0]["methods"]["POAD"]["seeds"]) == 30
-
-
