@@ -32,8 +32,8 @@ from benchmarks.reports.report import shown
 from benchmarks.reports.tables import markdown_table as table
 from benchmarks.runner.episodes import FAMILY_FIELDS
 from benchmarks.runner.results import METRICS
-from benchmarks.studies.engine.findings import effect_of
 from benchmarks.studies.engine.pieces import identifier
+from benchmarks.studies.engine.tables import effect_of
 from benchmarks.studies.registry import ALL
 from lang_envs import ENV_ROWS, EnvRow, LangEnv
 from lang_envs.datasets import BUNDLED, DATASETS, errors, load

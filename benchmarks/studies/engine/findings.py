@@ -15,7 +15,8 @@ from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.tuning import LEARNED_SHARE, Arguments, Comparison, area
 from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learning_curve, mean
 
-_AREAS = "difference of mean areas"
+AREAS = "difference of mean areas"
+"""Measure of the effect of most rows."""
 MEASURES = {"area": "area under the curve", "final": "last return"}
 """Measures by name: methods are compared by the mean height of the learning curve; its last point is shown too."""
 NEAR_OPTIMUM = 0.95
@@ -314,7 +315,7 @@ def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend
 
 def _compared(plan: Planned, findings: Findings) -> Row:
     pair = f"{plan.first} against {plan.second}"
-    measure = _AREAS if plan.measure == "area" else f"{_AREAS} of {plan.measure}"
+    measure = AREAS if plan.measure == "area" else f"{AREAS} of {plan.measure}"
     row = Row(plan.claim, findings.comparison.task.name, pair, plan.prediction, measure, findings.choices)
     if not {plan.first, plan.second} <= findings.methods.keys():
         return row
@@ -350,33 +351,6 @@ def as_predicted(row: Mapping[str, Any]) -> bool | None:
     }
     sign = signs.get(row["verdict"])
     return None if sign is None else sign == row["prediction"]
-
-
-def primary_table(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of a table of planned comparisons, of rows as `judged` returns them."""
-    head = ("task", "choices", "comparison", "verdict", "predicted (came true)", "effect", "p, corrected", "seeds")
-    came_true = {None: "", True: " (yes)", False: " (no)"}
-    return head, [
-        (
-            row["task"],
-            "" if row["choices_per_action"] is None else f"{row['choices_per_action']:.2f}",
-            row["comparison"],
-            row["verdict"],
-            row["prediction"] + came_true[as_predicted(row)],
-            effect_of(row),
-            f"{row['corrected_p']:.2g}" if row["effect"] else "",
-            ", ".join(map(str, row["seeds"])),
-        )
-        for row in rows
-    ]
-
-
-def effect_of(row: Mapping[str, Any]) -> str:
-    """Show the effect of a row: a difference of areas with its interval, another measure with its name."""
-    if not row["effect"]:
-        return ""
-    shown = _value(row["effect"], 3)
-    return shown if row["effect_is"] == _AREAS else f"{row['effect_is']} {shown}"
 
 
 def rounded(quantity: Estimate, digits: int = 4) -> dict[str, float | None]:
@@ -416,8 +390,3 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
         if len(runs) < len(seeds):
             missing.append(f"{arm.name}, seeds {', '.join(str(seed) for seed in seeds if seed not in runs)}")
     return Findings(comparison, methods, missing if methods else ["all final runs"], tuning, facts)
-
-
-def _value(figure: Mapping[str, float | None], digits: int) -> str:
-    interval = "" if figure["low"] is None else f" [{figure['low']:.{digits}f}, {figure['high']:.{digits}f}]"
-    return f"{figure['value']:.{digits}f}{interval}"
