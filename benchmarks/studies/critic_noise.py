@@ -24,7 +24,7 @@ from benchmarks.studies.credit_truth.rows import LAMBDA, Row
 from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import Options, Report, Study
-from benchmarks.studies.engine.training import train_job
+from benchmarks.studies.engine.training import train
 from benchmarks.studies.engine.tuning import Arm
 from benchmarks.studies.tasks import ACTION_LEVEL, GAMMA, MULTIKEY, trie
 from lang_envs.report import Table
@@ -214,7 +214,7 @@ def run_critic_noise(job: CriticNoiseJob) -> dict[str, Any]:
     """
     problem = independent(job.env_id, share=False, **job.env_kwargs)
     watch = NoiseWatch(problem, job.estimators, job.compared_every)
-    _, training = train_job(job, callbacks=[watch])
+    _, training = train(job, [watch])
     return {
         "steps": watch.steps,
         "success": watch.success,

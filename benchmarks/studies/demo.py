@@ -17,6 +17,7 @@ from benchmarks.reports.tables import show_table
 from benchmarks.runner.evaluation import play, summarize
 from benchmarks.runner.files import write_json, write_picture
 from benchmarks.runner.machine import describe_machine
+from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
 from benchmarks.studies.engine.training import train
 from lang_envs.recording import record_gif
 from lang_envs.report import LearningCurve, Report, Table, read_run, write_report
@@ -37,9 +38,8 @@ def demo(
     print(f"Training POAD on {ENV_ID}: {steps} steps with the pocket model (0.9 M parameters).")
     untrained = POAD("LLMPolicy", ENV_ID, seed=seed)
     recording = EpisodeRecordingCallback(out, ENV_ID, every=640, seed=seed, provenance=describe_machine())
-    model, training = train(
-        ENV_ID, steps, seed, eval_every=640, eval_episodes=30, progress_bar=True, callbacks=[recording]
-    )
+    job = TrainingJob("POAD", ENV_ID, steps, seed, {}, Evaluation(every=640, episodes=30))
+    model, training = train(job, [recording], progress_bar=True)
     agents = {
         "random": make_agent("random"),
         "untrained": PolicyAgent.of(untrained),

@@ -115,6 +115,31 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Cloning:
+    """Behaviour cloning of a noisy oracle, before a training; see `poad_sb3.bc`.
+
+    Attributes:
+        env_ids: Ids of the tasks that episodes are played on.
+        noise: Share of random actions on each of them.
+        episodes: Episodes of each task.
+        epochs: Passes over the episodes, of the policy and then of the critic.
+        batch_size: Actions in a minibatch.
+        learning_rate: Learning rate of the adapter.
+        critic_learning_rate: Learning rate of the critic.
+        seed: Seed of the episodes and the minibatches.
+    """
+
+    env_ids: tuple[str, ...]
+    noise: tuple[float, ...]
+    episodes: int = 50
+    epochs: int = 6
+    batch_size: int = 256
+    learning_rate: float = 2e-3
+    critic_learning_rate: float = 1e-3
+    seed: int = 0
+
+
+@dataclass(frozen=True)
 class TrainingJob(Job):
     """One training run with an embedded model; see `training.run_training`.
 
@@ -130,6 +155,7 @@ class TrainingJob(Job):
 
     runner = "benchmarks.studies.engine.training:run_training"
     n_envs: ClassVar[int] = 1
+    cloning: ClassVar[Cloning | None] = None
     algorithm: str
     env_id: str
     steps: int
@@ -160,40 +186,14 @@ class TrainingJob(Job):
 
 
 @dataclass(frozen=True)
-class Cloning:
-    """Behaviour cloning of a noisy oracle, before a training; see `poad_sb3.bc`.
-
-    Attributes:
-        env_ids: Ids of the tasks that episodes are played on.
-        noise: Share of random actions on each of them.
-        episodes: Episodes of each task.
-        epochs: Passes over the episodes, of the policy and then of the critic.
-        batch_size: Actions in a minibatch.
-        learning_rate: Learning rate of the adapter.
-        critic_learning_rate: Learning rate of the critic.
-        seed: Seed of the episodes and the minibatches.
-    """
-
-    env_ids: tuple[str, ...]
-    noise: tuple[float, ...]
-    episodes: int = 50
-    epochs: int = 6
-    batch_size: int = 256
-    learning_rate: float = 2e-3
-    critic_learning_rate: float = 1e-3
-    seed: int = 0
-
-
-@dataclass(frozen=True)
 class WarmStartJob(TrainingJob):
-    """A training that begins from behaviour cloning; see `training.run_warm_start`.
+    """A training that begins from behaviour cloning.
 
     Attributes:
         cloning: Behaviour cloning of the same policy, before the first step.
     """
 
-    runner = "benchmarks.studies.engine.training:run_warm_start"
-    cloning: Cloning = field(kw_only=True)
+    cloning: Cloning = field(kw_only=True)  # type: ignore[misc]  # a constant of the other jobs
 
     @property
     def label(self) -> str:
@@ -214,7 +214,7 @@ class PresetJob(TrainingJob):
 
     runner = "benchmarks.studies.engine.training:run_preset"
     n_envs: int = field(kw_only=True)  # type: ignore[misc]  # a constant of the other jobs
-    cloning: Cloning | None = field(kw_only=True)
+    cloning: Cloning | None = field(kw_only=True)  # type: ignore[misc]
 
     @property
     def label(self) -> str:
