@@ -143,7 +143,8 @@ def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decis
     scores, coefficients = _without_forced(scores, decisions, coefficients)
     n_states, dim = len(problem.mdp.rewards), scores.shape[2]
     later = problem.limit + int(problem.durations.max())
-    m1, m2, t = (np.zeros((later, n_states)) for _ in range(3))
+    first, second = carried(problem, chances, decisions, coefficients)
+    t = np.zeros((later, n_states))
     g, h = (np.zeros((later, n_states, dim)) for _ in range(2))
     live = ~problem.mdp.terminal
     bounds = np.searchsorted(decisions.clocks, np.arange(problem.limit + 1))
@@ -156,8 +157,8 @@ def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decis
         alpha, beta, c0, c1 = (coefficient[rows] for coefficient in coefficients)
         after = clock + problem.durations[state, action]
         go = problem.mdp.transitions[state, action] * live * ~decisions.ends[rows][:, None]
-        n1, n2, nt = (_after(table, go, after) for table in (m1, m2, t))
-        ng, nh = (_after(table, go, after) for table in (g, h))
+        n1, n2 = first[rows], second[rows]
+        nt, ng, nh = (_after(table, go, after) for table in (t, g, h))
         a = np.einsum("rj,rjd->rd", alpha, scores[pairs])
         b = np.einsum("rj,rjd->rd", beta, scores[pairs])
         d = a + b * n1[:, None] + ng
@@ -165,13 +166,7 @@ def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decis
         dots = (a * a).sum(1) + 2 * (a * b).sum(1) * n1 + (b * b).sum(1) * n2
         dots += 2 * (a * ng).sum(1) + 2 * (b * nh).sum(1) + nt
         chance = chances[state, action]
-        for target, value in (
-            (m1, c0 + c1 * n1),
-            (m2, c0**2 + 2 * c0 * c1 * n1 + c1**2 * n2),
-            (t, dots),
-            (g, d),
-            (h, row_h),
-        ):
+        for target, value in ((t, dots), (g, d), (h, row_h)):
             weighted = value * (chance if value.ndim == 1 else chance[:, None])
             np.add.at(target[clock], state, weighted)
     mean = problem.start @ g[0]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.runner.errors import StudyError
+from benchmarks.studies.credit_truth.cases import Case, Measured, cases_of
 from benchmarks.studies.credit_truth.measuring import TruthJob
-from benchmarks.studies.credit_truth.predictions import PREDICTIONS, Case
+from benchmarks.studies.credit_truth.predictions import PREDICTIONS
 from benchmarks.studies.credit_truth.sampling import CHUNK
 from benchmarks.studies.credit_truth.tables import tables
 from benchmarks.studies.engine.pieces import Pieces
@@ -77,15 +78,6 @@ def _jobs(options: Options, pieces: Pieces) -> Iterator[TruthJob]:
     yield from _listed(options)
 
 
-def cases_of(job: TruthJob, piece: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield the cases of a piece."""
-    for task, content in piece["cases"].items():
-        facts = {name: value for name, value in content.items() if name != "gammas"}
-        for gamma, result in content["gammas"].items():
-            more = {name: value for name, value in result.items() if name != "rows"}
-            yield Case(task, job.parameters, job.policy, float(gamma), facts | more, result["rows"])
-
-
 def _report(options: Options, pieces: Pieces) -> Report:
     cases: list[Case] = []
     missing, runs = [], []
@@ -94,17 +86,17 @@ def _report(options: Options, pieces: Pieces) -> Report:
         if piece is None:
             missing.append(str(job))
         else:
-            cases += cases_of(job, piece)
+            cases += cases_of(job.parameters, job.policy, piece)
             runs.append(job.name)
     checked = [_checked(prediction, cases) for prediction in PREDICTIONS]
     content = {
         "gae_lambda": 0.95,
         "episodes_per_part": CHUNK,
-        "columns": list(_COLUMNS),
+        "columns": list(Measured._fields),
         "predictions": checked,
         "missing": missing,
         "runs": runs,
-        "cases": [_to_json(case) for case in cases],
+        "cases": [case.to_json() for case in cases],
     }
     if not cases:
         return Report(content, {})
@@ -133,27 +125,6 @@ def _checked(prediction: Any, cases: list[Case]) -> dict[str, Any]:
         "largest_difference": float(f"{max(differences):.3g}") if differences else None,
         "failures": failures[:12],
     }
-
-
-_COLUMNS = ("bias", "scale", "cosine", "nsr", "snr_per_step", "standard_error")
-
-
-def _to_json(case: Case) -> dict[str, Any]:
-    """Return a case; its rows are lines of text, as JSON in lines of one number would be long."""
-
-    def shown(value: float | None) -> str:
-        return "-" if value is None else f"{value:.5g}"
-
-    rows = {}
-    for row in case.rows:
-        name = row["name"]
-        name += f" | {row['values']}" if "values" in row else ""
-        name += f" | N = {row['group']}" if "group" in row else ""
-        rows[name] = " ".join(shown(row.get(column, 0.0)) for column in _COLUMNS)
-    facts = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in case.facts.items()}
-    facts["norms"] = {name: float(f"{value:.6g}") for name, value in case.facts["norms"].items()}
-    about = {"task": case.task, "parameters": case.parameters, "policy": case.policy, "gamma": case.gamma}
-    return {**about, **facts, "rows": rows}
 
 
 CREDIT_TRUTH = Study(

@@ -16,6 +16,7 @@ from exact_episodes import enumerate_episodes
 
 from benchmarks.exact.gradients import TimedMDP, policy_gradients, scores, timed_values, visits
 from benchmarks.studies.app import write_report
+from benchmarks.studies.credit_truth.cases import cases_of
 from benchmarks.studies.credit_truth.critics import fitted_values
 from benchmarks.studies.credit_truth.measuring import TruthJob, compared, exact_moments, problem_of, run_truth
 from benchmarks.studies.credit_truth.moments import Moments, decisions_of, path_values
@@ -24,7 +25,7 @@ from benchmarks.studies.credit_truth.problems import Additive, Problem, explored
 from benchmarks.studies.credit_truth.rollouts import Sample, sample_episodes
 from benchmarks.studies.credit_truth.rows import Anchored, Row, critic_free_rows, critic_rows, group_rows
 from benchmarks.studies.credit_truth.sampling import sample_groups
-from benchmarks.studies.credit_truth.study import CREDIT_TRUTH, FULL, cases_of
+from benchmarks.studies.credit_truth.study import CREDIT_TRUTH, FULL
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options
 from poad_sb3.credit.estimators import GiGPOSum, ReturnToGo
@@ -288,7 +289,9 @@ JOBS = (
 def test_a_run_is_reproduced_bit_for_bit_and_its_predictions_hold() -> None:
     results = [run_truth(job) for job in JOBS]
     assert json.dumps(run_truth(JOBS[0])) == json.dumps(results[0])
-    cases = [case for job, result in zip(JOBS, results, strict=True) for case in cases_of(job, result)]
+    cases = [
+        case for job, result in zip(JOBS, results, strict=True) for case in cases_of(job.parameters, job.policy, result)
+    ]
     assert len(cases) == 5
     n_checks = 0
     for prediction in PREDICTIONS:
@@ -299,9 +302,10 @@ def test_a_run_is_reproduced_bit_for_bit_and_its_predictions_hold() -> None:
 
 
 def test_a_wrong_estimator_breaks_a_prediction() -> None:
-    cases = list(cases_of(JOBS[1], run_truth(JOBS[1])))
-    rows = [{**row, "bias": 2e-10} if row["name"] == "BAD, lambda_token 0.8" else row for row in cases[0].rows]
-    checks = list(PREDICTIONS[0].checks([cases[0]._replace(rows=rows)]))
+    case = next(cases_of("tabular", "0.75", run_truth(JOBS[1])))
+    key = "BAD, lambda_token 0.8 | exact"
+    wrong = case._replace(rows={**case.rows, key: case.rows[key]._replace(bias=2e-10)})
+    checks = list(PREDICTIONS[0].checks([wrong]))
     assert sum(not one.holds for one in checks) == 1
     assert Check("", None, None, 0.1).holds
     assert not Check("", None, 0.1, 0.1).holds
