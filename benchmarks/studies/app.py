@@ -20,9 +20,10 @@ from benchmarks.studies.engine.study import Options, Study
 from lang_envs.cli.common import console
 
 if TYPE_CHECKING:
+    from benchmarks.studies.credit_truth.trainings import Noise
     from benchmarks.studies.engine.comparing import Comparing
 
-AnyStudy: TypeAlias = "Study | Comparing"
+AnyStudy: TypeAlias = "Study | Comparing | Noise"
 
 
 class Action(StrEnum):

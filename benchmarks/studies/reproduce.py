@@ -74,7 +74,7 @@ def job_of(settings: Mapping[str, Any]) -> Job:
         StudyError: If no kind of job has such settings, or the base model or the format of results has changed.
     """
     from benchmarks.studies.credit_truth.measuring import TruthJob
-    from benchmarks.studies.critic_noise import CriticNoiseJob
+    from benchmarks.studies.credit_truth.trainings import CriticNoiseJob
     from benchmarks.studies.key_credit import KeyCreditJob
 
     # A kind with more fields first.

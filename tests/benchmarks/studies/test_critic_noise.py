@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from studies_users import fill
 
-from benchmarks.studies import critic_noise
 from benchmarks.studies.credit_truth.problems import independent
-from benchmarks.studies.critic_noise import (
-    CRITIC_NOISE,
+from benchmarks.studies.credit_truth.trainings import (
+    CriticNoiseJob,
     NoiseWatch,
     critic_table,
     policy_table,
     shrunk_towards_state,
 )
+from benchmarks.studies.critic_noise import CRITIC_NOISE
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options
 from poad_sb3 import POAD
@@ -85,11 +85,11 @@ def test_values_inside_the_action_are_shrunk_as_far_as_they_do_not_predict() -> 
 
 
 def test_a_report_shows_noise_relative_to_exact_values_of_the_same_seed(tmp_path: Path) -> None:
-    pieces, options = Pieces(tmp_path), Options(seeds=critic_noise.SEEDS)
+    pieces, options = Pieces(tmp_path), Options(seeds=CRITIC_NOISE.seeds)
     jobs = list(CRITIC_NOISE.jobs(options, pieces))
-    assert len({job.name for job in jobs}) == len(critic_noise.ARMS) * len(critic_noise.SEEDS)
+    assert len({job.name for job in jobs}) == len(CRITIC_NOISE.arms) * len(CRITIC_NOISE.seeds)
 
-    def made(job: critic_noise.CriticNoiseJob) -> dict[str, object]:
+    def made(job: CriticNoiseJob) -> dict[str, object]:
         keys = [f"{name} | {kind}" for name in job.estimators for kind in ("exact", "critic")]
         nsr = {key: [2.0, 4.0 * (job.seed - 399 if key.endswith("critic") else 1)] for key in keys}
         return {"steps": [0, 1024], "success": [0.1, 0.2], "nsr": nsr, "cosine": {key: [1.0, 0.5] for key in keys}}
