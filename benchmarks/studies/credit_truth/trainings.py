@@ -15,10 +15,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from stable_baselines3.common.callbacks import BaseCallback
 
-from benchmarks.exact.gradients import Floats, policy_gradients, scores, timed_values, visits
+from benchmarks.exact.gradients import Floats, policy_gradients, timed_values
 from benchmarks.reports.plots import PALETTE, style
 from benchmarks.studies.credit_truth.measuring import compared, exact_moments
-from benchmarks.studies.credit_truth.moments import decisions_of, path_values
+from benchmarks.studies.credit_truth.moments import chain_of, path_values
 from benchmarks.studies.credit_truth.problems import Problem, independent
 from benchmarks.studies.credit_truth.rows import LAMBDA, Row
 from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
@@ -157,18 +157,17 @@ class NoiseWatch(BaseCallback):
     def _compare(self) -> None:
         assert isinstance(self.model.policy, LLMPolicy)
         timed, policy = self.problem.timed, policy_table(self.model.policy, self.problem)
-        each, reachable = scores(timed, policy), visits(timed, policy)
-        decisions, truth = decisions_of(timed, reachable), policy_gradients(timed, policy, GAMMA).run
-        n_chosen = (np.abs(each).sum(axis=2) > 0).sum(axis=1)[decisions.pairs]
+        chain, truth = chain_of(timed, policy), policy_gradients(timed, policy, GAMMA).run
+        n_chosen = (np.abs(chain.scores).sum(axis=2) > 0).sum(axis=1)[chain.decisions.pairs]
         self.steps.append(self.num_timesteps)
-        right = (reachable[:, :, None] * timed.action_probabilities(policy) * self.problem.successes).sum(axis=(1, 2))
+        right = (chain.visits[:, :, None] * chain.chances * self.problem.successes).sum(axis=(1, 2))
         self.success.append(round(float(right.prod()), 5))
         critic = critic_table(self.model.policy, self.problem)
         for row in self.rows:
             exact = timed_values(timed, policy, gamma=GAMMA, gamma_token=row.gamma_token).values
             tables = {"exact": exact, "critic": np.broadcast_to(critic, exact.shape)}
             if row.name == SHRUNK:
-                weights = reachable[:, :, None] * timed.reached(policy)
+                weights = chain.visits[:, :, None] * timed.reached(policy)
                 tables = {"critic": shrunk_towards_state(critic, exact, weights)}
             elif row.strategy.n_values(2) > 1:
                 inside, before = exact.copy(), tables["critic"].copy()
@@ -176,9 +175,8 @@ class NoiseWatch(BaseCallback):
                 tables |= {"critic inside": inside, "critic before": before}
             counts = n_chosen if row.strategy.credit_level == "token" else np.ones_like(n_chosen)
             for kind, table in tables.items():
-                values = path_values(timed, table, decisions)
-                moments = exact_moments(timed, policy, each, decisions, reachable, row, values, counts)
-                result = compared(moments, truth, float(reachable.sum()))
+                moments = exact_moments(chain, row, path_values(chain, table), counts)
+                result = compared(moments, truth, chain.length)
                 for measure in ("nsr", "cosine"):
                     number = result[measure]
                     series = getattr(self, measure).setdefault(f"{row.name} | {kind}", [])

@@ -19,7 +19,7 @@ from benchmarks.studies.app import write_report
 from benchmarks.studies.credit_truth.cases import cases_of
 from benchmarks.studies.credit_truth.critics import fitted_values
 from benchmarks.studies.credit_truth.measuring import TruthJob, compared, exact_moments, problem_of, run_truth
-from benchmarks.studies.credit_truth.moments import Moments, decisions_of, path_values
+from benchmarks.studies.credit_truth.moments import Moments, chain_of, path_values
 from benchmarks.studies.credit_truth.predictions import PREDICTIONS, Check, grpo_factor
 from benchmarks.studies.credit_truth.problems import Additive, Problem, explored, worked_example
 from benchmarks.studies.credit_truth.rollouts import Sample, sample_episodes
@@ -58,10 +58,8 @@ def exact_values(problem: TimedMDP, policy: np.ndarray, row: Row, gamma: float) 
 
 
 def measured(problem: TimedMDP, policy: np.ndarray, row: Row, values: np.ndarray) -> Moments:
-    reachable = visits(problem, policy)
-    decisions = decisions_of(problem, reachable)
-    each = scores(problem, policy)
-    return exact_moments(problem, policy, each, decisions, reachable, row, path_values(problem, values, decisions))
+    chain = chain_of(problem, policy)
+    return exact_moments(chain, row, path_values(chain, values))
 
 
 def enumerated(problem: TimedMDP, policy: np.ndarray, row: Row, values: np.ndarray) -> Moments:
