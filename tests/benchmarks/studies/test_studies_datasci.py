@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from studies_users import MADE
+from studies_users import fill_study
 
 from benchmarks.studies.app import write_report
 from benchmarks.studies.datasci import ATTEMPTS, DATASCI, LEARNERS, RATES, TUNING, coding_job
@@ -33,54 +33,26 @@ from poad_sb3.vec_env.make_envs import make_envs
 ONE = Options(seeds=(300,), tasks=("wine",))
 
 
-def _result(share: float, area: float, best: float, *, n: int = 3200, rising: bool = False) -> dict[str, Any]:
-    """Attempts with a share that runs, around an AUC; with `rising` a third of the share runs at first."""
-    rng = np.random.default_rng(int(1000 * best))
-    shares = np.linspace(share / 3, share, n) if rising else np.full(n, share)
-    drawn = [
-        float(area + 0.02 * rng.standard_normal()) if number % 20 < 20 * one else None
-        for number, one in enumerate(shares)
-    ]
-    found = {
-        "code": "model = 1",
-        "area": best + 0.01,
-        "attempt": 3,
-        "fresh": {"mean": best, "std": 0.0, "splits": [best]},
-    }
+def _result(share: float, area: float, best: float) -> dict[str, Any]:
+    """Attempts with a share that runs, around an AUC: short, as intervals are drawn from every attempt."""
+    rng, n = np.random.default_rng(int(1000 * best)), 320
+    drawn = (area + 0.02 * rng.standard_normal(n)).tolist()
     return {
-        "areas": drawn,
-        "outcomes": {"ok": n},
-        "distinct": n,
+        "areas": [value if number % 20 < 20 * share else None for number, value in enumerate(drawn)],
         "lengths": [100] * n,
-        "seconds": 1.0,
-        "largest_first_ratio_error": 1e-6,
-        "best": found,
+        "best": {"code": "model = 1", "area": best + 0.01, "fresh": {"mean": best, "std": 0.0, "splits": [best]}},
     }
 
 
-def _good(n: int = 3200) -> dict[str, dict[str, Any]]:
-    """Runs of `n` attempts in which POAD does what the paper claims."""
-    return {
-        "POAD": _result(0.95, 0.9, 0.99, n=n, rising=True),
-        "NTPO": _result(0.6, 0.77, 0.95, n=n, rising=True),
-        "untrained": _result(0.4, 0.8, 0.97, n=n),
-        "RandomCoder": _result(0.7, 0.8, 0.98, n=n),
-    }
+RUNS = {"POAD": _result(0.95, 0.9, 0.99), "NTPO": _result(0.6, 0.77, 0.95), "untrained": _result(0.4, 0.8, 0.97)}
+BETTER, WORSE = (_result(share, 0.8, 0.9) for share in (0.9, 0.3))
+WORSE["areas"][0] = 1.0  # one good attempt is no good rate
 
 
-GOOD, SHORT = _good(), _good(320)
-
-
-def _fill(pieces: Pieces, options: Options) -> None:
-    """Put short runs: the intervals of a report are drawn from every attempt of every seed."""
-    better, worse = (_result(share, 0.8, 0.9, n=320) for share in (0.9, 0.3))
-    worse["areas"][0] = 1.0  # one good attempt is no good rate
-    for _ in range(2):  # the final runs are known once tuning is done
-        for job in DATASCI.jobs(options, pieces):
-            assert isinstance(job, CodingJob)
-            tuning = better if job.arguments.get("learning_rate") == RATES[1] else worse
-            made = tuning if job.seed in TUNING_SEEDS else SHORT[job.method]
-            pieces.put(job, made, MADE)
+def _make(job: CodingJob) -> dict[str, Any]:
+    if job.seed in TUNING_SEEDS:
+        return BETTER if job.arguments["learning_rate"] == RATES[1] else WORSE
+    return RUNS[job.method]
 
 
 # ---------------------------------------------------------------------- jobs
@@ -99,7 +71,7 @@ def test_the_pair_with_a_verdict_has_eight_seeds_and_the_others_three(tmp_path: 
     options = Options(seeds=DATASCI.seeds, tasks=("wine",))
     pieces = Pieces(tmp_path)
     assert {job.method for job in DATASCI.jobs(options, pieces) if job.seed >= 300} == {"untrained"}
-    _fill(pieces, options)
+    fill_study(DATASCI, options, pieces, _make)
     final = [job for job in DATASCI.jobs(options, pieces) if isinstance(job, CodingJob) and job.seed >= 300]
     counts = Counter((job.method, job.arguments.get("credit_level", "token")) for job in final)
     assert counts == {
@@ -135,7 +107,7 @@ def test_an_interval_over_seeds_knows_that_seeds_differ() -> None:
 
 def test_the_report_has_numbers_pictures_and_missing_runs(tmp_path: Path) -> None:
     pieces = Pieces(tmp_path / "pieces")
-    _fill(pieces, ONE)
+    fill_study(DATASCI, ONE, pieces, _make)
     write_report(DATASCI, ONE.seeds, pieces, tmp_path)
     content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
     table = content["tables"]["wine"]
@@ -152,11 +124,11 @@ def test_the_report_has_numbers_pictures_and_missing_runs(tmp_path: Path) -> Non
 
 def test_the_verdict_is_of_the_rewards_at_the_end(tmp_path: Path) -> None:
     pieces, options = Pieces(tmp_path / "pieces"), Options(seeds=DATASCI.seeds, tasks=("wine",))
-    _fill(pieces, options)
+    fill_study(DATASCI, options, pieces, _make)
     content = DATASCI.report(options, pieces).content
     reward, length = (row for row in content["primary"] if row["task"] == "wine")
     assert reward["verdict"] == "supported"
-    ends = {name: rewards_of(ending(SHORT[name]["areas"])).mean() for name in ("POAD", "NTPO")}
+    ends = {name: rewards_of(ending(RUNS[name]["areas"])).mean() for name in ("POAD", "NTPO")}
     assert reward["effect"]["value"] == pytest.approx(ends["POAD"] - ends["NTPO"], abs=1e-6)
     assert length["verdict"] == "not settled"
 

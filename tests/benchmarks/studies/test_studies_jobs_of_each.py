@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
-from studies_users import fill, result
+from studies_users import FACTS, fill, fill_study, result
 
 from benchmarks.runner.errors import NotTunedError, StudyError
 from benchmarks.studies.credit import CREDIT
@@ -28,9 +27,9 @@ from benchmarks.studies.engine.findings import (
     judged,
     planned_rows,
 )
-from benchmarks.studies.engine.jobs import Job, TaskJob, TrainingJob
+from benchmarks.studies.engine.jobs import TrainingJob
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import FINAL_SEEDS, SEEDS_FOR_A_VERDICT, TUNING_SEEDS, Options, Study
+from benchmarks.studies.engine.study import FINAL_SEEDS, SEEDS_FOR_A_VERDICT, TUNING_SEEDS, Options
 from benchmarks.studies.engine.tuning import BEYOND, FURTHER, RATES, Arm, Comparison, area
 from benchmarks.studies.key_credit import KeyCreditJob
 from benchmarks.studies.lambda_token import LAMBDA_TOKEN
@@ -41,19 +40,6 @@ from lang_envs import UNSEEN_IDS
 
 FOOD = Comparison("test", FOOD_TASK, (POAD, NTPO, TWOSOME))
 OPTIONS = Options(tasks=("food-preparation",))
-FACTS = {"choices_per_action": 1.5, "tokens_per_action": 4.0, "random": 0.0, "oracle": 1.0}
-
-
-def _made(make: Callable[[TrainingJob], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
-    """Make the pieces of tasks too."""
-    return lambda job: (
-        dict(FACTS) if isinstance(job, TaskJob) else {**make(job), "key": 0.2, "distractor": 0.1, "tests": _tests(job)}
-    )
-
-
-def _tests(job: TrainingJob) -> dict[str, Any]:
-    score = {"discounted_return": 0.5, "success": 0.5, "steps": 9.0, "episodes": 100}
-    return dict.fromkeys(job.evaluation.tests, score)
 
 
 def _best(rates: dict[str, float]):
@@ -64,22 +50,6 @@ def _best(rates: dict[str, float]):
         return result(0.8 if is_best is (job.seed in TUNING_SEEDS) else 0.1)
 
     return make
-
-
-def _all_jobs(study: Study | Comparing, options: Options, pieces: Pieces, make: Any = None) -> list[Any]:
-    """Everything, each piece made up as soon as its job is known."""
-    known: dict[str, Job] = {}
-    while True:
-        new = [job for job in study.jobs(options, pieces) if job.name not in known]
-        if not new:
-            return list(known.values())
-        rollout = [{"action": "pick up the tomato", "tokens": ["x"], "reward": 0.0, "values": [0.0], "advantages": {}}]
-        fill(pieces, new, make or _made(partial(_with, rollout)))
-        known |= {job.name: job for job in new}
-
-
-def _with(rollout: list[dict[str, object]], _: TrainingJob) -> dict[str, object]:
-    return result(0.9, rollout=rollout)
 
 
 def _trainings(jobs: Sequence[Any]) -> list[TrainingJob]:
@@ -101,14 +71,13 @@ def test_rates_are_chosen_on_the_tuning_seeds_alone(tmp_path: Path) -> None:
     assert {(job.algorithm, job.arguments["learning_rate"]) for job in final} == set(best.items())
 
 
-@pytest.mark.parametrize("n_missing", [1, 3])
-def test_without_equal_budgets_there_are_no_final_runs(n_missing: int, tmp_path: Path) -> None:
+def test_without_equal_budgets_there_are_no_final_runs(tmp_path: Path) -> None:
     pieces, jobs = Pieces(tmp_path), FOOD.tuning.jobs()
-    fill(pieces, jobs[:-n_missing], lambda _: result())
-    with pytest.raises(NotTunedError, match=f"got {18 - n_missing} of 18 runs"):
+    fill(pieces, jobs[:-1], lambda _: result())
+    with pytest.raises(NotTunedError, match="got 17 of 18 runs"):
         FOOD.tuning.chosen(pieces)
     assert {job.seed for job in _trainings(list(FOOD.jobs(OPTIONS, pieces)))} == set(TUNING_SEEDS)
-    fill(pieces, jobs[-n_missing:], lambda _: result())
+    fill(pieces, jobs[-1:], lambda _: result())
     assert {job.seed for job in _trainings(list(FOOD.jobs(OPTIONS, pieces)))} == {*TUNING_SEEDS, *FINAL_SEEDS}
 
 
@@ -137,7 +106,7 @@ COMPARING = [study for study in ALL if isinstance(study, Comparing)]
 @pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("study", COMPARING, ids=lambda study: study.name)
 def test_every_method_is_tuned_alike_and_never_on_final_seeds(study: Comparing, tmp_path: Path) -> None:
-    jobs = _trainings(_all_jobs(study, Options(seeds=study.seeds), Pieces(tmp_path)))
+    jobs = _trainings(fill_study(study, Options(seeds=study.seeds), Pieces(tmp_path), lambda _: result(0.9)))
     tuned = [job for job in jobs if job.seed in TUNING_SEEDS]
     budgets = Counter((job.env_id, job.algorithm, str({**job.arguments, "learning_rate": 0})) for job in tuned)
     n_rates = {len(RATES), len(RATES) + len(BEYOND[0])}  # the fake results are best at the edge
@@ -170,7 +139,9 @@ def test_credit_first_trains_the_player_and_then_who_judges_its_actions(tmp_path
     pieces, options = Pieces(tmp_path), Options(seeds=CREDIT.seeds, tasks=("tomato-salad",))
     first = list(CREDIT.jobs(options, pieces))
     assert [(job.algorithm, job.evaluation.script) for job in first] == [("POAD", ())]
-    later = [job for job in _all_jobs(CREDIT, options, pieces) if job.name != first[0].name]
+    rollout = [{"action": "pick up the tomato", "tokens": ["x"], "reward": 0.0, "values": [0.0], "advantages": {}}]
+    jobs = fill_study(CREDIT, options, pieces, lambda _: result(rollout=rollout))
+    later = [job for job in jobs if job.name != first[0].name]
     assert [(job.algorithm, job.evaluation.script) for job in later] == [
         ("NTPO", ("pick up the tomato",)),
         ("TWOSOME", ("pick up the tomato",)),
@@ -211,7 +182,7 @@ def _gated(pieces: Pieces, wakes: Mapping[str, Any] | None) -> list[Any]:
         changed = wakes is not None and all(job.arguments.get(name) == value for name, value in wakes.items())
         return result(0.9 if job.algorithm == "POAD" or changed else 0.2)
 
-    return _all_jobs(GATED, Options(), pieces, _made(make))
+    return fill_study(GATED, Options(), pieces, make)
 
 
 def test_a_baseline_that_does_not_learn_gets_six_further_settings_and_no_more(tmp_path: Path) -> None:
@@ -243,7 +214,7 @@ def test_a_further_setting_does_not_change_the_setting_that_a_method_is_about(tm
     undiscounted = Arm("POAD, gamma 1", "POAD", {"action_sampling": "trie", "gamma": 1.0})
     plan = Planned("NTPO", undiscounted.name, Prediction.HIGHER)
     study = Comparing("gamma", "a test", "A test", ((MULTIKEY, (NTPO, undiscounted)),), (plan,))
-    jobs = _trainings(_all_jobs(study, Options(), Pieces(tmp_path), _made(lambda _: result(0.1))))
+    jobs = _trainings(fill_study(study, Options(), Pieces(tmp_path), lambda _: result(0.1)))
     tried = {str(sorted(job.arguments.items(), key=str)) for job in jobs if job.algorithm == "POAD"}
     assert {job.arguments["gamma"] for job in jobs if job.algorithm == "POAD"} == {1.0}
     assert len(tried) == len(RATES) + len(BEYOND[0]) + len(FURTHER) - 1
@@ -252,35 +223,24 @@ def test_a_further_setting_does_not_change_the_setting_that_a_method_is_about(tm
 def test_further_settings_are_tried_on_the_task_itself_and_a_verdict_waits_for_them(tmp_path: Path) -> None:
     task = MULTIKEY._replace(name="other", env_kwargs={"k": 1, "d": 0}, tuned_on=MULTIKEY)
     study = Comparing("other", "a test", "A test", ((task, (POAD, NTPO)),), (HIGHER,))
-    pieces, make = Pieces(tmp_path), _made(lambda job: result(0.9 if job.algorithm == "POAD" else 0.2))
-    for _ in range(4):  # facts and rates, rates beyond an edge, final runs
-        listed = [job for job in study.jobs(Options(), pieces) if not _is_further(job)]
-        fill(pieces, listed, make)
+    pieces = Pieces(tmp_path)
+
+    def make(job: TrainingJob) -> dict[str, Any]:
+        return result(0.9 if job.algorithm == "POAD" else 0.2)
+
+    fill_study(study, Options(), pieces, make, keep=lambda job: not _is_further(job))
     content = study.report(Options(), pieces).content
     assert content["primary"][0]["verdict"] == Verdict.UNTRIED
     assert "other: NTPO, 12 runs of further settings" in content["missing"]
     further = [job for job in study.jobs(Options(), pieces) if _is_further(job)]
     assert {str(job.env_kwargs) for job in further} == {str(task.env_kwargs)}
-    _all_jobs(study, Options(), pieces, make)
+    fill_study(study, Options(), pieces, make)
     assert study.report(Options(), pieces).content["primary"][0]["verdict"] == Verdict.NOT_LEARNED
 
 
 def _is_further(job: Any) -> bool:
-    usual = NTPO_ARGUMENTS
-    return isinstance(job, TrainingJob) and any(job.arguments.get(name) != usual[name] for name in usual)
-
-
-_CHANGED = {name for one in FURTHER for name in one}
-NTPO_ARGUMENTS = {name: value for name, value in MULTIKEY.job("NTPO", 0).arguments.items() if name in _CHANGED}
-
-
-def test_a_claim_that_the_baseline_fails_is_judged_although_it_does(tmp_path: Path) -> None:
-    study = GATED._replace(planned=(HIGHER._replace(gated=False),))
-    pieces = Pieces(tmp_path)
-    make = _made(lambda job: result(0.9 if job.algorithm == "POAD" else 0.2))
-    jobs = _trainings(_all_jobs(study, Options(), pieces, make))
-    assert len([job for job in jobs if job.seed in FINAL_SEEDS]) == 2 * len(FINAL_SEEDS)
-    assert study.report(Options(), pieces).content["primary"][0]["verdict"] == Verdict.SUPPORTED
+    usual = MULTIKEY.job("NTPO", 0).arguments
+    return isinstance(job, TrainingJob) and any(job.arguments[name] != usual[name] for row in FURTHER for name in row)
 
 
 # ---------------------------------------------------------------------- planned comparisons
@@ -342,7 +302,7 @@ def test_a_trend_is_the_rank_correlation_of_all_runs(tmp_path: Path) -> None:
     def make(job: TrainingJob) -> dict[str, Any]:
         return result(job.arguments["gamma_token"] + 0.001 * (next(heights) % 7))
 
-    _all_jobs(study, Options(), pieces, _made(make))
+    fill_study(study, Options(), pieces, make)
     content = study.report(Options(), pieces).content
     areas = {name: one["areas"] for name, one in content["comparisons"][0]["methods"].items()}
     pairs = [(levels[name], one) for name, own in areas.items() for one in own]
@@ -382,12 +342,12 @@ def test_further_seeds_change_curves_but_no_verdict(tmp_path: Path) -> None:
 
     def make(job: TrainingJob) -> dict[str, Any]:
         is_first, is_planned = job.algorithm == "POAD", job.seed in FINAL_SEEDS
-        made = result(0.5, 0.5)  # returns do not differ
+        made = result(0.1, 0.1)  # returns do not differ, and nobody learns
         height = 0.9 if is_first == is_planned else 0.1
         return {**made, "success": [height] * len(made["steps"])}
 
     options = Options(seeds=(*FINAL_SEEDS, *range(310, 330)))
-    _all_jobs(study, options, pieces, _made(make))
+    fill_study(study, options, pieces, make)
     content = study.report(options, pieces).content
     (row,) = content["primary"]
     assert (row["seeds"], row["verdict"], row["effect"]["value"]) == ([10, 10], Verdict.SUPPORTED, pytest.approx(0.8))

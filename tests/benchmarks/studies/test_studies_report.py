@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
-from studies_users import MADE, fill, result
+from studies_users import FACTS, MADE, SCORE, fill_study, result
 from typer.testing import CliRunner
 
 from benchmarks.app import app
@@ -25,7 +24,7 @@ from benchmarks.studies.engine import comparing, tuning
 from benchmarks.studies.engine import study as study_module
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction
-from benchmarks.studies.engine.jobs import Evaluation, TaskJob, TrainingJob, WarmStartJob
+from benchmarks.studies.engine.jobs import Evaluation, TrainingJob, WarmStartJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Study
 from benchmarks.studies.engine.tuning import Arm, Task
@@ -36,31 +35,11 @@ from lang_envs import UNSEEN_IDS
 RESULTS_PAGE = (Path(__file__).parents[3] / "docs/results.md").read_text(encoding="utf-8")
 OPTIONS = Options(tasks=("food-preparation",))
 HEIGHTS = {"POAD": 0.5, "NTPO": 0.3, "TWOSOME": 0.7, "RLOO": 0.2}
-FACTS = {"choices_per_action": 1.07, "tokens_per_action": 5.2, "random": 0.0, "oracle": 0.52}
 SEEDS = FINAL_SEEDS[:3]
 
 
-SUCCESS = 1.0
-
-
-def _make(job: Any) -> dict[str, Any]:
-    if isinstance(job, TaskJob):
-        return dict(FACTS)
-    height = HEIGHTS[job.algorithm] + 0.02 * (job.seed % 100)
-    score = {"discounted_return": height, "success": SUCCESS, "steps": 9.0, "episodes": 100}
-    tests = dict.fromkeys(job.evaluation.tests, score)
-    return result(height, key=0.2, distractor=0.1, **({"tests": tests} if tests else {}))
-
-
-def _fill(
-    study: Study | Comparing,
-    pieces: Pieces,
-    options: Options = OPTIONS,
-    keep: Callable[[TrainingJob], bool] = lambda _: True,
-) -> None:
-    for _ in range(3):
-        jobs = list(study.jobs(options, pieces))
-        fill(pieces, [job for job in jobs if isinstance(job, TaskJob) or keep(job)], _make)
+def _make(job: TrainingJob) -> dict[str, Any]:
+    return result(HEIGHTS[job.algorithm] + 0.02 * (job.seed % 100))
 
 
 def _written(study: Study | Comparing, pieces: Pieces, folder: Path, options: Options = OPTIONS) -> dict[str, Any]:
@@ -79,7 +58,7 @@ def pieces(tmp_path: Path) -> Pieces:
 
 @pytest.mark.matrix
 def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES, pieces)
+    fill_study(CURVES, OPTIONS, pieces, _make)
     content = _written(CURVES, pieces, tmp_path)
     panel = next(one for one in content["comparisons"] if one["task"] == "food-preparation")
     assert panel["order"]["final"][0] == "TWOSOME"
@@ -104,7 +83,9 @@ def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> 
 
 
 def test_a_report_of_a_part_says_what_is_missing(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES, pieces, keep=lambda job: job.seed < 200 or (job.seed in SEEDS and job.algorithm != "RLOO"))
+    fill_study(
+        CURVES, OPTIONS, pieces, _make, lambda job: job.seed < 200 or (job.seed in SEEDS and job.algorithm != "RLOO")
+    )
     content = _written(CURVES, pieces, tmp_path)
     panels = {one["task"]: one for one in content["comparisons"]}
     left = ", ".join(map(str, FINAL_SEEDS[3:]))
@@ -130,12 +111,14 @@ def test_a_report_of_nothing_is_all_missing_and_the_study_is_on_the_page(
 
 @pytest.mark.parametrize(("success", "verdict"), [(1.0, "not settled"), (0.04, "at the floor")])
 def test_warm_starts_are_tested_on_unseen_tasks_before_and_after(
-    success: float, verdict: str, pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    success: float, verdict: str, pieces: Pieces, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(f"{__name__}.SUCCESS", success)
     options = Options(seeds=WARM_START.seeds)
-    _fill(WARM_START, pieces, options)
-    jobs = [job for job in WARM_START.jobs(options, pieces) if isinstance(job, WarmStartJob)]
+
+    def make(job: TrainingJob) -> dict[str, Any]:
+        return {**_make(job), "tests": {name: {**SCORE, "success": success} for name in job.evaluation.tests}}
+
+    jobs = [job for job in fill_study(WARM_START, options, pieces, make) if isinstance(job, WarmStartJob)]
     assert {job.cloning for job in jobs} == {CLONING}
     assert not set(CLONING.env_ids) & set(UNSEEN_IDS)
     assert {job.algorithm for job in jobs if not job.steps} == {"POAD", "TWOSOME"}
@@ -168,31 +151,13 @@ def _episode(advantages: dict[str, list[float]]) -> list[dict[str, Any]]:
 def test_credit_draws_one_critic_and_own_critics(pieces: Pieces, tmp_path: Path) -> None:
     options = Options(seeds=CREDIT.seeds, tasks=("tomato-salad",))
     rule = {"POAD": [0.5, 0.1], "NTPO": [-0.5, 0.1], "TWOSOME": [0.3, 0.3]}
-    for _ in range(2):
-        fill(pieces, list(CREDIT.jobs(options, pieces)), lambda _: result(rollout=_episode(rule)))
+    fill_study(CREDIT, options, pieces, lambda _: result(rollout=_episode(rule)))
     content = _written(CREDIT, pieces, tmp_path, options)
     assert content["missing"] == [f"KeyToken-v0: {name}" for name in rule]
     shares = content["tasks"]["tomato-salad"]["differs_within_actions"]
     assert shares == {"POAD": 1.0, "NTPO": 1.0, "TWOSOME": 0.0}
     assert content["tasks"]["tomato-salad"]["episode"][0]["advantages"] == rule
     assert len(list(tmp_path.glob("credit_tomato-salad_*_critic*.png"))) == 2
-
-
-@pytest.mark.parametrize(("own", "of_others"), [(None, None), (0.5, None), (0.5, 0.0)])
-def test_a_cut_episode_is_remarked_where_the_value_of_its_end_is_unknown(
-    own: float | None, of_others: float | None
-) -> None:
-    rule = {name: [0.1, 0.2] for name in ("POAD", "NTPO", "TWOSOME")}
-
-    def piece(final_value: float | None) -> dict[str, Any]:
-        (step,) = _episode(rule)
-        known = {} if final_value is None else {"final_value": final_value}
-        return result(rollout=[{**step, "terminated": False, "truncated": True, **known}])
-
-    critics = {name: piece(own if name == "POAD" else of_others) for name in rule}
-    for known, chosen in ((own, None), (of_others, critics)):
-        remark = credit._rollout(credit.TASKS["tomato-salad"], critics["POAD"], chosen).remark
-        assert remark.endswith("credited as if it had ended there.") is (known is None)
 
 
 # ---------------------------------------------------------------------- from end to end
