@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,12 +93,12 @@ def demo(
         print(f"  {path}")
 
 
-def report_of_demo(folder: Path, tables: Sequence[Table] = ()) -> Report:
+def report_of_demo(folder: Path, tables: Sequence[Table]) -> Report:
     """Return the report of the demo: its learning curve, and the episodes recorded along the way.
 
     Args:
         folder: Folder with the recorded episodes and the curve.
-        tables: Scores of the agents that were compared; those of the recorded episodes follow them.
+        tables: Scores of the agents that were compared.
     """
     run, recorded = read_run(folder / "episodes.jsonl")
     curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
@@ -114,18 +114,5 @@ def report_of_demo(folder: Path, tables: Sequence[Table] = ()) -> Report:
         curves=[line],
         episodes=recorded,
         about=about,
-        tables=[*tables, _scores_of_recorded(recorded)],
+        tables=tables,
     )
-
-
-def _scores_of_recorded(episodes: Sequence[Mapping[str, Any]]) -> Table:
-    evaluations: dict[int, list[Mapping[str, Any]]] = {}
-    for episode in episodes:
-        evaluations.setdefault(episode["training_steps"], []).append(episode)
-    columns = ("discounted_return", "success", "steps", "moves")
-    rows = []
-    for step, played in evaluations.items():
-        reward, success, actions, moves = (np.mean([episode[name] for episode in played]) for name in columns)
-        rows.append((f"{step:,}", f"{reward:.3f}", f"{success:.0%}", f"{actions:.1f}", f"{moves:.1f}"))
-    remark = "Means of the episodes of each evaluation, played by the sampled policy; return discounted 0.99 per move."
-    return Table("Recorded episodes", ("after steps", "mean return", "success", "actions", "moves"), rows, remark)

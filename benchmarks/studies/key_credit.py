@@ -41,9 +41,6 @@ class KeyCreditJob(TrainingJob):
     def label(self) -> str:
         return f"key-credit_{super().label}"
 
-    def outcome(self, result: Any) -> str:
-        return f"change of value by key tokens {result['key']}, by distractors {result['distractor']}"
-
 
 def run_key_credit(job: KeyCreditJob) -> dict[str, Any]:
     """Do a job on one thread.

@@ -19,6 +19,7 @@ from benchmarks.reports.plots import PALETTE, style
 from benchmarks.runner.errors import StudyError
 from benchmarks.runner.machine import RESULTS
 from benchmarks.studies.engine.jobs import Cloning, Evaluation, PresetJob
+from benchmarks.studies.engine.pictures import panels
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Report, Study
 from lang_envs.report import Table
@@ -176,12 +177,7 @@ def _tables(content: Mapping[str, Any]) -> Iterator[Table]:
 def curves_figure(content: Mapping[str, Any]) -> Figure:
     """Draw a panel for each task, with a line for each seed."""
     tasks = {name: task for name, task in content["tasks"].items() if task["scores"]}
-    columns = min(2, len(tasks))
-    rows = -(-len(tasks) // columns)
-    figure = Figure(figsize=(1 + 4.4 * columns, 0.6 + 2.9 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat[len(tasks) :]:
-        axes.set_axis_off()
+    figure, grid = panels(len(tasks), 2, 4.4, 2.9, 0.6)
     for axes, (name, task) in zip(grid.flat, tasks.items(), strict=False):
         for scores in task["scores"].values():
             axes.plot(task["steps"], scores, color=PALETTE[0], alpha=0.6, linewidth=1.3)

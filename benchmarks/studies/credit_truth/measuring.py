@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -101,10 +101,6 @@ class TruthJob(Job):
     def label(self) -> str:
         """See `Job.label`."""
         return f"truth_{self.title}_{self.parameters}_{self.policy}"
-
-    def outcome(self, result: Mapping[str, Any]) -> str:
-        """See `Job.outcome`."""
-        return f"{len(result['cases'])} cases"
 
     def __str__(self) -> str:
         return f"{self.title}, {self.parameters} parameters, {self.policy} policy"

@@ -22,6 +22,7 @@ from benchmarks.studies.credit_truth.moments import chain_of, path_values
 from benchmarks.studies.credit_truth.problems import Problem, independent
 from benchmarks.studies.credit_truth.rows import LAMBDA, Row
 from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
+from benchmarks.studies.engine.pictures import panels
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import Options, Report
 from benchmarks.studies.engine.training import train
@@ -66,9 +67,6 @@ class CriticNoiseJob(TrainingJob):
     @property
     def label(self) -> str:
         return f"critic-noise_{super().label}"
-
-    def outcome(self, result: Any) -> str:
-        return f"success rate {result['success'][-1]}"
 
 
 def policy_table(policy: LLMPolicy, problem: Problem) -> Floats:
@@ -289,13 +287,8 @@ def _summary(runs: Mapping[int, Piece], names: Mapping[int, str]) -> dict[str, A
 @style()
 def noise_figure(trainings: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw relative noise along each training: medians over seeds, their range, dashed with exact values."""
-    columns = min(3, len(trainings))
-    rows = -(-len(trainings) // columns)
-    figure = Figure(figsize=(1 + 3.6 * columns, 0.9 + 2.9 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
+    figure, grid = panels(len(trainings), 3, 3.6, 2.9, 0.9, sharey=True)
     names, drawn = list(ESTIMATORS), {}
-    for axes in grid.flat[len(trainings) :]:
-        axes.set_axis_off()
     for axes, (title, training) in zip(grid.flat, trainings.items(), strict=False):
         for key, series in training["noise"].items():
             estimator, _, kind = key.partition(" | ")

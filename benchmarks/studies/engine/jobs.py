@@ -56,10 +56,6 @@ class Job(ABC):
         result: Mapping[str, Any] = getattr(import_module(module), function)(self)
         return result
 
-    @abstractmethod
-    def outcome(self, result: Mapping[str, Any]) -> str:
-        """Return a result in a few words."""
-
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that the result depends on, as read back from JSON."""
@@ -177,9 +173,6 @@ class TrainingJob(Job):
         model = self.arguments.get("policy_kwargs", {}).get("model", "")
         return "_".join(filter(None, (super().kind, self.arguments.get("action_sampling"), model)))
 
-    def outcome(self, result: Mapping[str, Any]) -> str:
-        return str(result["returns"][-1])
-
     def __str__(self) -> str:
         rate = self.arguments.get("learning_rate")
         return f"{self.algorithm} on {self.env_id}, {self.steps:,} steps, learning rate {rate}, seed {self.seed}"
@@ -250,9 +243,6 @@ class TaskJob(Job):
     def label(self) -> str:
         return f"{short_name(self.env_id)}_task"
 
-    def outcome(self, result: Mapping[str, Any]) -> str:
-        return f"{result['choices_per_action']} choices per action"
-
     def __str__(self) -> str:
         return f"{self.model} untrained on {self.env_id}"
 
@@ -297,13 +287,6 @@ class CodingJob(Job):
     @property
     def label(self) -> str:
         return f"coding_{self.table}_{self.method}_{self.attempts}_{self.seed}"
-
-    def outcome(self, result: Mapping[str, Any]) -> str:
-        ending = result["areas"][-max(1, len(result["areas"]) // 8) :]
-        ran = [area for area in ending if area is not None]
-        mean = f"{sum(ran) / len(ran):.4f}" if ran else "-"
-        best = "-" if result["best"] is None else f"{result['best']['area']:.4f}"
-        return f"at the end {len(ran) / len(ending):.0%} run, AUC {mean}; best {best}; {result['seconds']} s"
 
     def __str__(self) -> str:
         rate = f", learning rate {self.arguments['learning_rate']}" if "learning_rate" in self.arguments else ""

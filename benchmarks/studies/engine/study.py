@@ -44,24 +44,18 @@ class Options(NamedTuple):
             )
         return seeds
 
-    def chosen_tasks(self, tasks: Iterable[str], ids: Mapping[str, str] | None = None) -> list[str]:
-        """Return the names of tasks in the order of the study; all its tasks if the user names none.
-
-        Args:
-            tasks: Names of the study's tasks.
-            ids: Names of tasks by other names that are accepted too.
+    def chosen_tasks(self, tasks: Iterable[str]) -> list[str]:
+        """Return the chosen of a study's tasks in their order; all of them if the user names none.
 
         Raises:
             StudyError: For a name that the study does not have.
         """
-        names = {(ids or {}).get(name, name): name for name in self.tasks}
         tasks = list(tasks)
-        wrong = [given for name, given in names.items() if name not in tasks]
-        if wrong:
+        if wrong := [name for name in self.tasks if name not in tasks]:
             raise StudyError(
                 f"Expected tasks among {', '.join(tasks)}; got {', '.join(wrong)}. Fix: name some of these."
             )
-        return [name for name in tasks if not names or name in names]
+        return [name for name in tasks if not self.tasks or name in self.tasks]
 
 
 class Report(NamedTuple):

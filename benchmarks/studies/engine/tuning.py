@@ -207,13 +207,9 @@ class Comparison(NamedTuple):
         task = task._replace(evaluation=task.evaluation.without_tests)
         return task.job(arm.algorithm, seed, **{**arm.arguments, **arguments})
 
-    def final_job(self, arm: Arm, arguments: Arguments, seed: int) -> TrainingJob:
-        """Return a reported run."""
-        return self.task.job(arm.algorithm, seed, **{**arm.arguments, **arguments})
-
     def final_jobs(self, arm: Arm, arguments: Arguments, seeds: Sequence[int]) -> list[TrainingJob]:
         """Return the reported runs of a method."""
-        return [self.final_job(arm, arguments, seed) for seed in seeds]
+        return [self.task.job(arm.algorithm, seed, **{**arm.arguments, **arguments}) for seed in seeds]
 
     def learned(self, runs: Sequence[Piece], pieces: Pieces) -> float | None:
         """Return the share of runs whose last return is above half of the way from random to optimal play.
@@ -272,7 +268,8 @@ class Comparison(NamedTuple):
         except NotTunedError:
             return
         for seed in seeds:
-            yield from (self.final_job(arm, {"learning_rate": rates[arm.name]}, seed) for arm in self.arms)
+            for arm in self.arms:
+                yield from self.final_jobs(arm, {"learning_rate": rates[arm.name]}, [seed])
         chosen = self.chosen(pieces)
         for arm in self.arms:
             for arguments in self.further(arm, rates[arm.name], pieces):

@@ -10,6 +10,6 @@ from lang_envs.report import Table
 def test_the_report_of_the_demo_has_scores() -> None:
     scores = Table("100 episodes", ("agent", "mean return"), [("random", "0.1")])
     report = report_of_demo(RESULTS / "demo", [scores])
-    first, recorded = report.tables
-    assert first is scores
-    assert recorded.rows[-1] == ("5,120", "0.921", "100%", "6.0", "28.0")
+    assert report.tables == [scores]
+    assert report.episodes[-1]["training_steps"] == 5_120
+    assert report.curves[0].values[-1] > 0.8

@@ -152,7 +152,6 @@ def test_a_run_of_each_kind(method: str) -> None:
     assert len(found["areas"]) == 16
     assert sum(found["outcomes"].values()) == 16
     assert found["outcomes"].get("ok", 0) == sum(area is not None for area in found["areas"])
-    assert job.outcome(found)
     if found["best"] is not None:
         assert found["best"]["area"] == pytest.approx(
             max(area for area in found["areas"] if area is not None), abs=1e-4
