@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from benchmarks.reports.statistics import SETTLED, difference, holm, probability_of_improvement, rank_test
+from benchmarks.reports.statistics import SETTLED, difference, holm, rank_test
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.tuning import LEARNED_SHARE, Arguments, Comparison, area
@@ -131,13 +131,11 @@ class Finding(NamedTuple):
             "at_edge_of_rates": rate in (rates[0], rates[-1]),
             "runs": {str(seed): name for seed, name in self.names.items()},
             "seeds": list(self.runs),
-            "untrained": round(float(np.mean([run["returns"][0] for run in runs])), 4),
             **{measure: rounded(estimate([self.scores(measure)]), 6) for measure in MEASURES},
             **{f"{measure}s": self.scores(measure).round(6).tolist() for measure in MEASURES},
             "final_success": round(float(np.mean([run["success"][-1] for run in runs])), 4),
             "learned": self.learned,
             "steps_to_optimum": None if facts is None else self.steps_to(NEAR_OPTIMUM * facts["oracle"]),
-            "largest_first_ratio_error": largest([run["largest_first_ratio_error"] for run in runs]),
             "cpu_seconds": round(float(np.mean([run["cpu_seconds"] for run in runs])), 1),
             "curve": {name: getattr(curve, name).round(4).tolist() for name in Curve._fields},
         }
@@ -213,7 +211,6 @@ class Row(NamedTuple):
         seeds: Number of runs of each method.
         effect: Difference or correlation.
         p: P-value of the test, not corrected.
-        probability: Probability that a seed of the first method is better.
         gated: Whether the baseline has to learn.
         learned: Share of the baseline's seeds that learned; None if that is unknown yet.
         at_floor: Whether both methods fail, so that a difference is uninformative.
@@ -228,7 +225,6 @@ class Row(NamedTuple):
     seeds: tuple[int, ...] = ()
     effect: Estimate | None = None
     p: float | None = None
-    probability: Estimate | None = None
     gated: bool = False
     learned: float | None = None
     at_floor: bool = False
@@ -239,7 +235,6 @@ class Row(NamedTuple):
             seeds=(len(first), len(second)),
             effect=difference(first, second),
             p=rank_test(first, second),
-            probability=probability_of_improvement([first], [second]),
         )
 
     def tested_in_pairs(self, first: Floats, second: Floats) -> Row:
@@ -248,7 +243,6 @@ class Row(NamedTuple):
             seeds=(len(first),),
             effect=estimate([first - second], mean),
             p=float(stats.wilcoxon(first, second, method="exact").pvalue) if len(first) > 1 else 1.0,
-            probability=estimate([(first > second) + 0.5 * (first == second)], mean),
         )
 
     def to_json(self, corrected: float | None, n_seeds: int) -> dict[str, Any]:
@@ -259,7 +253,6 @@ class Row(NamedTuple):
             **record,
             "seeds": list(self.seeds),
             "effect": None if self.effect is None else rounded(self.effect, 6),
-            "probability": None if self.probability is None else rounded(self.probability, 6),
             "p": None if self.p is None else float(f"{self.p:.6g}"),
             "corrected_p": None if corrected is None else float(f"{corrected:.6g}"),
             "verdict": self.verdict(corrected, n_seeds),
@@ -359,12 +352,6 @@ def rounded(quantity: Estimate, digits: int = 4) -> dict[str, float | None]:
         name: None if value is None or np.isnan(value) else round(float(value), digits)
         for name, value in quantity._asdict().items()
     }
-
-
-def largest(errors: Sequence[float | None]) -> float | None:
-    """Return the largest of the errors; None if one of them is no number."""
-    errors_known = [error for error in errors if error is not None]
-    return max(errors_known) if len(errors_known) == len(errors) else None
 
 
 def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findings:
