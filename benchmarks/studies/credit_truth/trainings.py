@@ -8,7 +8,7 @@ trainings do it in every minibatch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from benchmarks.studies.engine.pictures import panels
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import Options, Report
 from benchmarks.studies.engine.training import train
-from benchmarks.studies.engine.tuning import Arm
+from benchmarks.studies.engine.tuning import Arm, Task
 from benchmarks.studies.tasks import GAMMA, MULTIKEY
 from lang_envs.report import Table
 from poad_sb3.common.policies import LLMPolicy
@@ -201,7 +201,7 @@ def run_critic_noise(job: CriticNoiseJob) -> dict[str, Any]:
 
 
 class Noise(NamedTuple):
-    """A `Study` of the noise of estimators along trainings on MultiKey.
+    """A `Study` of the noise of estimators along trainings.
 
     Attributes:
         name: Name on the command line.
@@ -209,23 +209,25 @@ class Noise(NamedTuple):
         arms: Trainings by name: method, its learning rate, and names of estimators, keys of `ESTIMATORS`. Those that
             need values inside the action are left out for an action-level critic.
         seeds: Seeds of the trainings.
+        task: Task of the trainings, on KeyToken or MultiKey.
     """
 
     name: str
     about: str
     arms: Mapping[str, tuple[Arm, float, tuple[str, ...]]]
     seeds: Sequence[int]
+    task: Task = MULTIKEY
 
     def job(self, name: str, seed: int) -> CriticNoiseJob:
         """Return the training of a seed."""
         arm, rate, estimators = self.arms[name]
-        ends = Evaluation(every=MULTIKEY.steps, episodes=50)
-        job = replace(MULTIKEY.job(arm.algorithm, seed, **{**arm.arguments, "learning_rate": rate}), evaluation=ends)
+        task = self.task._replace(evaluation=Evaluation(every=self.task.steps, episodes=50))
+        job = task.job(arm.algorithm, seed, **{**arm.arguments, "learning_rate": rate})
         return CriticNoiseJob(**vars(job), estimators=estimators)
 
     def jobs(self, options: Options, pieces: Pieces) -> Iterator[CriticNoiseJob]:
         """Yield the trainings, seed by seed."""
-        options.chosen_tasks((MULTIKEY.name,))
+        options.chosen_tasks((self.task.name,))
         for seed in options.checked_seeds():
             yield from (self.job(name, seed) for name in self.arms)
 
