@@ -66,17 +66,14 @@ def _report(options: Options, pieces: Pieces) -> Report:
     content["tasks"], content["missing"], content["runs"] = {}, [], []
     pictures = {}
     for task in _tasks(options):
-        pieces_of = {method: pieces.find(job) for method, job in _jobs_of(task, pieces).items()}
-        found_pieces = {method: piece for method, piece in pieces_of.items() if piece is not None}
-        content["runs"] += [job.name for method, job in _jobs_of(task, pieces).items() if method in found_pieces]
-        content["missing"] += [f"{task.env_id}: {method}" for method in _METHODS if method not in found_pieces]
-        if not found_pieces:
+        jobs = _jobs_of(task, pieces)
+        runs = pieces.select(jobs)
+        content["runs"] += [jobs[method].name for method in runs]
+        content["missing"] += [f"{task.env_id}: {method}" for method in _METHODS if method not in runs]
+        if not runs:
             continue
-        one_critic, own_critics = (
-            _rollout(task, found_pieces[_PLAYER], None),
-            _rollout(task, found_pieces[_PLAYER], found_pieces),
-        )
-        content["tasks"][task.name] = _to_json(task, found_pieces, own_critics)
+        one_critic, own_critics = _rollout(task, runs[_PLAYER], None), _rollout(task, runs[_PLAYER], runs)
+        content["tasks"][task.name] = _to_json(task, runs, own_critics)
         pictures[f"_{task.name}_one_critic"] = credit_picture(one_critic)
         pictures[f"_{task.name}_own_critics"] = credit_picture(own_critics)
     return Report(content, pictures)

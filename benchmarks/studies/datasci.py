@@ -124,11 +124,11 @@ def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
 def _findings(options: Options, pieces: Pieces, rates: Mapping[str, float]) -> list[TableFindings]:
     findings = []
     for table in options.chosen_tasks(TABLES):
-        runs: dict[str, dict[int, Any]] = {method: {} for method in (*_COMPARED, *_OTHERS)}
-        names: dict[str, dict[int, str]] = {method: {} for method in runs}
+        jobs: dict[str, dict[int, CodingJob]] = {method: {} for method in (*_COMPARED, *_OTHERS)}
         for method, job in _final_jobs(table, options.checked_seeds(), rates):
-            if piece := pieces.find(job):
-                runs[method][job.seed], names[method][job.seed] = piece, job.name
+            jobs[method][job.seed] = job
+        runs = {method: pieces.select(of_method) for method, of_method in jobs.items()}
+        names = {method: {seed: jobs[method][seed].name for seed in done} for method, done in runs.items()}
         findings.append(TableFindings(table, "default" if table == GENERATED else preprocessing_of(table), runs, names))
     return findings
 

@@ -85,8 +85,8 @@ def key_credit_rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:
         Prediction.HIGHER,
         "difference of means",
     )
-    measured = [piece for job in key_credit_jobs(seeds) if (piece := pieces.find(job)) is not None]
+    measured = pieces.select({job.seed: job for job in key_credit_jobs(seeds)})
     if not measured:
         return [row]
-    key, distractor = (np.array([result[name] for result in measured]) for name in ("key", "distractor"))
+    key, distractor = (np.array([piece[name] for piece in measured.values()]) for name in ("key", "distractor"))
     return [row.tested_in_pairs(key, distractor)]

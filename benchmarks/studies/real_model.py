@@ -115,8 +115,7 @@ def _jobs(options: Options, pieces: Pieces) -> Iterator[PresetJob]:
 def _report(options: Options, pieces: Pieces) -> Report:
     content: dict[str, Any] = {"share": SHARE, "tasks": {}, "missing": []}
     for curve in CURVES:
-        by_seed = {seed: pieces.find(curve.job(seed)) for seed in curve.seeds}
-        runs = {seed: piece for seed, piece in by_seed.items() if piece is not None}
+        runs = pieces.select({seed: curve.job(seed) for seed in curve.seeds})
         if len(runs) < len(curve.seeds):
             content["missing"].append(f"{curve.name}: {len(curve.seeds) - len(runs)} of {len(curve.seeds)} runs")
         content["tasks"][curve.name] = {

@@ -237,7 +237,7 @@ class Noise(NamedTuple):
         content["seeds"], content["reference"] = list(options.seeds), REFERENCE
         for name, (_, rate, _) in self.arms.items():
             jobs = {seed: self.job(name, seed) for seed in options.checked_seeds()}
-            runs = {seed: piece for seed, job in jobs.items() if (piece := pieces.find(job)) is not None}
+            runs = pieces.select(jobs)
             content["missing"] += [f"{name}: seed {seed}" for seed in jobs if seed not in runs]
             if runs:
                 summary = _summary(runs, {seed: jobs[seed].name for seed in runs})

@@ -366,7 +366,7 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
     methods, missing = {}, []
     for arm in comparison.arms:
         jobs = dict(zip(seeds, comparison.final_jobs(arm, chosen[arm.name], seeds), strict=True))
-        runs = {seed: piece for seed, job in jobs.items() if (piece := pieces.find(job)) is not None}
+        runs = pieces.select(jobs)
         if runs:
             names = {seed: jobs[seed].name for seed in runs}
             left = comparison.further_left(arm, pieces)
