@@ -32,9 +32,8 @@ from benchmarks.reports.leaderboard import entries
 from benchmarks.reports.tables import markdown_table as table
 from benchmarks.runner.episodes import FAMILY_FIELDS
 from benchmarks.runner.results import METRICS
-from benchmarks.studies.engine.findings import effect_of
-from benchmarks.studies.engine.html_report import sentences
 from benchmarks.studies.engine.pieces import identifier
+from benchmarks.studies.engine.tables import effect_of
 from benchmarks.studies.registry import ALL
 from lang_envs import ENV_ROWS, EnvRow, LangEnv
 from lang_envs.datasets import BUNDLED, DATASETS, errors, load
@@ -356,7 +355,8 @@ def study(name: str) -> str:
     """Show the tables and remarks of a study."""
     content = result(f"studies/{name}")
     parts = [f"**{title}.** {study_table(name, title)}" for title in _tables_of(name)]
-    parts.append("\n".join(f"* {sentence}" for sentence in sentences(content)))
+    sentences = [*filter(None, [content.get("statistics")]), *content.get("remarks", [])]
+    parts.append("\n".join(f"* {sentence}" for sentence in sentences))
     if content.get("missing"):
         parts.append(f"Not run yet: {'; '.join(missing.rstrip('.') for missing in content['missing'])}.")
     return "\n\n".join([*filter(None, parts), study_made(name)])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from benchmarks.reports.tables import show_table
 from benchmarks.runner.errors import JobFailedError, StudyError
 from benchmarks.runner.machine import describe_machine
 from benchmarks.runner.options import parse_seeds
@@ -19,20 +20,16 @@ from benchmarks.studies.engine.study import Options, Study
 from lang_envs.cli.common import console
 
 if TYPE_CHECKING:
+    from benchmarks.studies.credit_truth.trainings import Noise
     from benchmarks.studies.engine.comparing import Comparing
 
-AnyStudy: TypeAlias = "Study | Comparing"
-
-
-QUICK = Path("runs/studies")
-"""Folder of the reports of small versions, and of the HTML reports of all."""
+AnyStudy: TypeAlias = "Study | Comparing | Noise"
 
 
 class Action(StrEnum):
     """Parts of a study that can be chosen."""
 
     RUN = "run"
-    TUNE = "tune"
     REPORT = "report"
     PACK = "pack"
 
@@ -48,7 +45,7 @@ def run_study(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Which; `python -m benchmarks` lists them.")],
     action: Annotated[
         Action,
-        typer.Argument(help="run: what is not there yet, then the report; tune: rates only; report; pack its pieces."),
+        typer.Argument(help="run: what is not there yet, then the report; report; pack its pieces."),
     ] = Action.RUN,
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
     seeds: Annotated[
@@ -60,23 +57,15 @@ def run_study(
     budget: Annotated[
         float | None, typer.Option(min=0, metavar="MINUTES", help="Begin no other run after this time.")
     ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A small version in a minute or two, in runs/studies; not of every study.")
-    ] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show the runs that are left and their cost; run none.")] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where reports are, and pieces below.")] = STUDIES,
 ) -> None:
     """Run a study and report; the same command resumes it, and studies share their jobs."""
-    study = _find_study(name, quick=quick)
-    given = None if seeds is None else parse_seeds(seeds)
-    out = QUICK if quick and out == STUDIES else out
+    study = _find_study(name)
     chosen = [task for task in tasks.split(",") if task]
-    numbers = study.seeds if given is None else given
-    options = Options(numbers, chosen, tuning_only=action is Action.TUNE, quick=quick)
+    options = Options(study.seeds if seeds is None else parse_seeds(seeds), chosen)
     pieces = Pieces(out / "pieces")
     listed = list(study.jobs(options, pieces))  # an error in the options is raised before anything is done
-    if action is Action.TUNE and not listed:
-        raise StudyError(f"Expected a study that tunes rates; got {name}. Fix: python -m benchmarks study {name}.")
     if action is Action.REPORT and not pieces.names:
         raise StudyError(f"Expected pieces in {pieces.folder}; got none. Fix: copy {STUDIES / 'pieces'} there.")
     if plan:
@@ -92,21 +81,21 @@ def run_study(
             _work(study, options, pieces, workers, budget)
         except JobFailedError as error:
             failed = error
-    if action is not Action.TUNE:
-        for line in write_report(study, options.seeds, pieces, out, quick=quick):
-            console().print(line, markup=False, highlight=False, soft_wrap=True)
+    content, paths = write_report(study, options.seeds, pieces, out)
+    for table in study.tables(content):
+        show_table(table.head, table.rows, title=table.title, caption=table.remark)
+    for line in [*(f"Missing: {text}" for text in content["missing"]), *(f"  {path}" for path in paths)]:
+        console().print(line, markup=False, highlight=False, soft_wrap=True)
     if failed is not None:
         raise failed
 
 
-def _find_study(name: str, *, quick: bool) -> AnyStudy:
+def _find_study(name: str) -> AnyStudy:
     from benchmarks.studies.registry import ALL
 
     study = next((study for study in ALL if study.name == name), None)
     if study is None:
         raise StudyError(f"Expected a study; got {name!r}. Fix: one of {', '.join(study_names())}.")
-    if quick and not getattr(study, "has_quick", False):
-        raise StudyError(f"Expected a study that has a small version; got {name} with --quick. Fix: leave out --quick.")
     return study
 
 
@@ -160,8 +149,7 @@ def _work(study: AnyStudy, options: Options, pieces: Pieces, workers: int, budge
             jobs = listed()
             n_done = sum(pieces.find(listed_job) is not None for listed_job in jobs)
             progress.update(task, completed=n_done, total=len(jobs))
-            piece = pieces.find(job)
-            progress.console.print(f"{job}: {'?' if piece is None else job.outcome(piece)}", highlight=False)
+            progress.console.print(f"{job}: done", highlight=False)
 
         seconds = None if budget is None else 60 * budget
         done = work(listed, pieces, describe_machine(), n_workers=workers, seconds=seconds, watch=watch)
@@ -170,8 +158,8 @@ def _work(study: AnyStudy, options: Options, pieces: Pieces, workers: int, budge
 
 
 def write_report(
-    study: AnyStudy, seeds: Sequence[int], pieces: Pieces, folder: Path, *, quick: bool = False
-) -> list[str]:
+    study: AnyStudy, seeds: Sequence[int], pieces: Pieces, folder: Path
+) -> tuple[dict[str, Any], list[Path]]:
     """Write NAME.json and the pictures, of all tasks and at least the usual seeds: a part would pass for the whole.
 
     Args:
@@ -179,21 +167,15 @@ def write_report(
         seeds: Chosen seeds.
         pieces: Existing pieces.
         folder: Folder of the written files.
-        quick: Whether to report the small version.
 
     Returns:
-        Lines to show, the paths of the files at the end.
+        Content of the JSON file, and the paths of the files.
     """
     from benchmarks.runner.files import write_json, write_picture
-    from benchmarks.studies.engine.html_report import report_of_study
-    from lang_envs.report import size_lines
-    from lang_envs.report import write_report as write_html
 
-    report = study.report(Options(tuple(sorted({*study.seeds, *seeds})), quick=quick), pieces)
-    command = f"python -m benchmarks study {study.name}{' --quick' if quick else ''}"
-    about = {"study": study.name, "about": study.about, "command": command}
+    report = study.report(Options(tuple(sorted({*study.seeds, *seeds}))), pieces)
+    about = {"study": study.name, "about": study.about, "command": f"python -m benchmarks study {study.name}"}
     content = {**about, "measured_with": pieces.machines(), "commits": pieces.commits(), **report.content}
     written = [write_json(folder / f"{study.name}.json", content)]
     written += [write_picture(folder / f"{study.name}{end}.png", figure) for end, figure in report.pictures.items()]
-    html = write_html(report_of_study(study, content), (QUICK if folder == STUDIES else folder) / f"{study.name}.html")
-    return [*report.lines, *(f"  {path}" for path in written), *size_lines(html)]
+    return content, written

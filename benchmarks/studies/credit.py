@@ -53,7 +53,7 @@ def _jobs_of(task: Task, pieces: Pieces) -> dict[str, Job]:
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
-    for task in _tasks(options) if not options.tuning_only else ():
+    for task in _tasks(options):
         yield from _jobs_of(task, pieces).values()
 
 
@@ -63,25 +63,19 @@ def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
 def _report(options: Options, pieces: Pieces) -> Report:
     content: dict[str, Any] = {"gamma": GAMMA, "gae_lambda": GAE_LAMBDA, "learning_rate": _RATE, "seed": _SEED}
     content["tasks"], content["missing"], content["runs"] = {}, [], []
-    pictures, lines = {}, []
+    pictures = {}
     for task in _tasks(options):
-        pieces_of = {method: pieces.find(job) for method, job in _jobs_of(task, pieces).items()}
-        found_pieces = {method: piece for method, piece in pieces_of.items() if piece is not None}
-        content["runs"] += [job.name for method, job in _jobs_of(task, pieces).items() if method in found_pieces]
-        content["missing"] += [f"{task.env_id}: {method}" for method in _METHODS if method not in found_pieces]
-        if not found_pieces:
+        jobs = _jobs_of(task, pieces)
+        runs = pieces.select(jobs)
+        content["runs"] += [jobs[method].name for method in runs]
+        content["missing"] += [f"{task.env_id}: {method}" for method in _METHODS if method not in runs]
+        if not runs:
             continue
-        one_critic, own_critics = (
-            _rollout(task, found_pieces[_PLAYER], None),
-            _rollout(task, found_pieces[_PLAYER], found_pieces),
-        )
-        content["tasks"][task.name] = _to_json(task, found_pieces, own_critics)
+        one_critic, own_critics = _rollout(task, runs[_PLAYER], None), _rollout(task, runs[_PLAYER], runs)
+        content["tasks"][task.name] = _to_json(task, runs, own_critics)
         pictures[f"_{task.name}_one_critic"] = credit_picture(one_critic)
         pictures[f"_{task.name}_own_critics"] = credit_picture(own_critics)
-        shares = content["tasks"][task.name]["differs_within_actions"]
-        lines.append(f"{task.env_id}: share of the variance of advantages that is inside actions: {shares}")
-    lines += [f"Missing: {name}" for name in content["missing"]]
-    return Report(content, pictures, lines)
+    return Report(content, pictures)
 
 
 def _rollout(task: Task, player: Piece, critics: Mapping[str, Piece] | None) -> Rollout:

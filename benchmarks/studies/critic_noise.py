@@ -1,75 +1,15 @@
-"""`critic-noise`: noise of estimators with the critic of a training, against the exact gradient.
-
-`credit-truth` has exact values and averages of returns; this is the same computation at points of real trainings on
-MultiKey, with the policy and the critic as they are there. Advantages are centred and scaled over an infinite batch, as
-trainings do it in every minibatch.
-"""
+"""`critic-noise`: noise of estimators with the critics of trainings, against the exact gradient."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from benchmarks.studies.credit_truth.trainings import SHRUNK, Noise
+from benchmarks.studies.tasks import ACTION_LEVEL, trie
 
-import numpy as np
-from matplotlib.figure import Figure
-from stable_baselines3.common.callbacks import BaseCallback
-
-from benchmarks.exact.gradients import Floats, policy_gradients, scores, timed_values, visits
-from benchmarks.reports.plots import PALETTE, style
-from benchmarks.studies.credit_truth.measuring import compared, exact_moments
-from benchmarks.studies.credit_truth.moments import decisions_of, path_values
-from benchmarks.studies.credit_truth.problems import Problem, independent
-from benchmarks.studies.credit_truth.rows import LAMBDA, Row
-from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
-from benchmarks.studies.engine.pieces import Piece, Pieces
-from benchmarks.studies.engine.study import Options, Report, Study
-from benchmarks.studies.engine.training import train_job
-from benchmarks.studies.engine.tuning import Arm
-from benchmarks.studies.tasks import ACTION_LEVEL, GAMMA, MULTIKEY, trie
-from lang_envs.report import Table
-from poad_sb3.common.policies import LLMPolicy
-from poad_sb3.credit.estimators import GAE
-from poad_sb3.distributions.base import TokenPath
-from poad_sb3.prompts import Question
-
-SEEDS = tuple(range(400, 404))
-"""Seeds of this study alone."""
-SHRUNK = "BAD 1, shrunk"
-"""BAD 1 with values inside the action of `shrunk_towards_state`."""
-ESTIMATORS = {
-    row.name: row
-    for row in (
-        Row("action level", GAE(GAMMA, LAMBDA, credit_level="action"), whitened=True),
-        Row("BAD 1", GAE(GAMMA, LAMBDA, 1.0, 1.0), whitened=True),
-        Row("BAD 0.8", GAE(GAMMA, LAMBDA, 1.0, 0.8), whitened=True),
-        Row("NTPO 0.95", GAE(GAMMA, LAMBDA, GAMMA, 0.95), gamma_token=GAMMA, whitened=True),
-        Row(SHRUNK, GAE(GAMMA, LAMBDA, 1.0, 1.0), whitened=True),
-    )
-}
-"""Estimators by name, with `gae_lambda_token`."""
-REFERENCE = "action level | exact"
-"""Reference estimator: noise of the rest is relative to it, at the same policy."""
 _POAD = trie("POAD 1", "POAD", gae_lambda_token=1.0)
-ARMS: Mapping[str, tuple[Arm, float, tuple[str, ...]]] = {
-    "POAD 1": (_POAD, 4e-3, ("action level", "BAD 1", "BAD 0.8")),
-    "NTPO 0.95": (trie("NTPO 0.95", "NTPO", gae_lambda_token=0.95), 2e-3, ("action level", "NTPO 0.95")),
-    "action level": (ACTION_LEVEL, 4e-3, ("action level",)),
-    "POAD 1, shrunk": (_POAD, 4e-3, ("action level", SHRUNK)),
-    "POAD 1, 20 critic epochs": (
-        trie("POAD 1, 20 critic epochs", "POAD", gae_lambda_token=1.0, n_critic_epochs=20),
-        4e-3,
-        ("action level", "BAD 1", SHRUNK),
-    ),
-    "POAD 1, critic rate 4e-3": (
-        trie("POAD 1, critic rate 4e-3", "POAD", gae_lambda_token=1.0, critic_learning_rate=4e-3),
-        4e-3,
-        ("action level", "BAD 1", SHRUNK),
-    ),
-}
-"""Trainings to examine: method, its rate as chosen by `lambda-token`, and estimators. Estimators that need values
-inside the action are left out for the action-level critic."""
+_MORE_EPOCHS = trie("POAD 1, 20 critic epochs", "POAD", gae_lambda_token=1.0, n_critic_epochs=20)
+_LARGER_RATE = trie("POAD 1, critic rate 4e-3", "POAD", gae_lambda_token=1.0, critic_learning_rate=4e-3)
 
+<<<<<<< HEAD
 
 @dataclass(frozen=True)
 class CriticNoiseJob(TrainingJob):
@@ -330,10 +270,18 @@ def noise_figure(trainings: Mapping[str, Mapping[str, Any]]) -> Figure:
 
 
 CRITIC_NOISE = Study(
+=======
+CRITIC_NOISE = Noise(
+>>>>>>> cut-studies
     "critic-noise",
     "noise of action level, BAD and NTPO with the critics of real trainings on MultiKey",
-    _jobs,
-    _report,
-    lambda content: [noise_table(name, training) for name, training in content["trainings"].items()],
-    seeds=SEEDS,
+    {  # rates as chosen by `lambda-token`
+        "POAD 1": (_POAD, 4e-3, ("action level", "BAD 1", "BAD 0.8")),
+        "NTPO 0.95": (trie("NTPO 0.95", "NTPO", gae_lambda_token=0.95), 2e-3, ("action level", "NTPO 0.95")),
+        "action level": (ACTION_LEVEL, 4e-3, ("action level",)),
+        "POAD 1, shrunk": (_POAD, 4e-3, ("action level", SHRUNK)),
+        _MORE_EPOCHS.name: (_MORE_EPOCHS, 4e-3, ("action level", "BAD 1", SHRUNK)),
+        _LARGER_RATE.name: (_LARGER_RATE, 4e-3, ("action level", "BAD 1", SHRUNK)),
+    },
+    seeds=tuple(range(400, 404)),
 )

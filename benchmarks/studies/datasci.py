@@ -6,8 +6,8 @@ the rest repeat their last code, which would count as attempts (60 of 100, with 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -16,7 +16,7 @@ from benchmarks.references.datasci_baselines import preprocessing_of
 from benchmarks.references.published import published
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.coding_findings import TableFindings, coding_tables, ending, rewards_of
-from benchmarks.studies.engine.findings import Prediction, Row, judged, lines
+from benchmarks.studies.engine.findings import Prediction, Row, judged
 from benchmarks.studies.engine.jobs import CODER, CONTROLS, FIRST_ROLLOUT, N_STEPS, CodingJob, Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FEWEST_SEEDS, TUNING_SEEDS, Options, Report, Study
@@ -43,8 +43,8 @@ TUNING_TABLE = "wine"
 _N_SEEDS_WITHOUT_VERDICT = 3
 """Number of planned seeds of the methods without a verdict."""
 _COMPARED = ("POAD", "NTPO")
-_GROUPS = (_COMPARED, [name for name in (*LEARNERS, *CONTROLS[:1]) if name not in _COMPARED])
-"""All methods: those that are compared are tuned and run first."""
+_OTHERS = tuple(name for name in (*LEARNERS, *CONTROLS[:1]) if name not in _COMPARED)
+"""Methods that are run after those that are compared."""
 _MINIBATCHES = 8
 _REMARKS = (
     "Every environment step is an attempt, also one whose code was evaluated before; the untrained model's best code "
@@ -95,50 +95,40 @@ TUNING = Tuning(
 )
 
 
-def chosen_rates(pieces: Pieces) -> dict[str, float]:
-    """Return the rate that earned most on the tuning seeds, of the learners whose tuning is complete."""
-    rates: dict[str, float] = {}
-    for methods in _GROUPS:
-        with suppress(NotTunedError):
-            rates |= _tuning(methods).chosen(pieces)
-    return rates
+def _rates(pieces: Pieces) -> dict[str, float]:
+    """Return the rate that earned most on the tuning seeds, by learner; none before the tuning is complete."""
+    try:
+        return TUNING.chosen(pieces)
+    except NotTunedError:
+        return {}
 
 
-def _tuning(methods: Sequence[str]) -> Tuning:
-    return TUNING._replace(methods=[method for method in methods if method in LEARNERS])
-
-
-def _final_jobs(
-    methods: Sequence[str], table: str, seeds: Sequence[int], rates: Mapping[str, float]
-) -> Iterator[tuple[str, CodingJob]]:
-    """Yield the reported runs of a table with their methods, but for learners without a rate."""
-    for seed, method in product(seeds, methods):
-        if (method in rates or method not in LEARNERS) and (
-            method in _COMPARED or seed not in FEWEST_SEEDS[_N_SEEDS_WITHOUT_VERDICT:]
-        ):
-            rate = f"lin_{rates[method]:g}" if method in LEARNERS else None
-            yield method, coding_job(method, table, ATTEMPTS, seed, rate=rate)
+def _final_jobs(table: str, seeds: Sequence[int], rates: Mapping[str, float]) -> Iterator[tuple[str, CodingJob]]:
+    """Yield the reported runs of a table with their methods; those of learners need a rate."""
+    for methods, seed in product((_COMPARED, _OTHERS), seeds):
+        for method in methods:
+            if method in _COMPARED or seed not in FEWEST_SEEDS[_N_SEEDS_WITHOUT_VERDICT:]:
+                rate = f"lin_{rates[method]:g}" if method in rates else None
+                yield method, coding_job(method, table, ATTEMPTS, seed, rate=rate)
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[Job]:
     """Yield tuning runs, then table after table: of the compared methods first, then of the rest."""
-    tables, seeds = options.chosen_tasks(TABLES), options.checked_seeds()
-    for methods in _GROUPS:
-        yield from _tuning(methods).jobs(pieces)
-        if not options.tuning_only:
-            rates = chosen_rates(pieces)
-            yield from (job for table in tables for _, job in _final_jobs(methods, table, seeds, rates))
+    tables, seeds, rates = options.chosen_tasks(TABLES), options.checked_seeds(), _rates(pieces)
+    yield from TUNING.jobs(pieces)
+    for table in tables:
+        jobs = _final_jobs(table, seeds, rates)
+        yield from (job for method, job in jobs if method in rates or method not in LEARNERS)
 
 
 def _findings(options: Options, pieces: Pieces, rates: Mapping[str, float]) -> list[TableFindings]:
     findings = []
     for table in options.chosen_tasks(TABLES):
-        methods = [method for group in _GROUPS for method in group]
-        runs: dict[str, dict[int, Any]] = {method: {} for method in methods}
-        names: dict[str, dict[int, str]] = {method: {} for method in methods}
-        for method, job in _final_jobs(methods, table, options.checked_seeds(), rates):
-            if piece := pieces.find(job):
-                runs[method][job.seed], names[method][job.seed] = piece, job.name
+        jobs: dict[str, dict[int, CodingJob]] = {method: {} for method in (*_COMPARED, *_OTHERS)}
+        for method, job in _final_jobs(table, options.checked_seeds(), rates):
+            jobs[method][job.seed] = job
+        runs = {method: pieces.select(of_method) for method, of_method in jobs.items()}
+        names = {method: {seed: jobs[method][seed].name for seed in done} for method, done in runs.items()}
         findings.append(TableFindings(table, "default" if table == GENERATED else preprocessing_of(table), runs, names))
     return findings
 
@@ -165,16 +155,14 @@ def _tuned(rates: Mapping[str, float]) -> str:
 
 
 def _report(options: Options, pieces: Pieces) -> Report:
-    rates = chosen_rates(pieces)
+    rates = _rates(pieces)
     findings = _findings(options, pieces, rates)
     missing = [f"tuning of {method}, hence its runs" for method in LEARNERS if method not in rates]
     for finding in findings:
+        wanted = Counter(method for method, _ in _final_jobs(finding.table, options.seeds, rates))
         for method, runs in finding.runs.items():
-            wanted = sum(
-                method in _COMPARED or seed not in FEWEST_SEEDS[_N_SEEDS_WITHOUT_VERDICT:] for seed in options.seeds
-            )
-            if len(runs) < wanted:
-                missing.append(f"{finding.table}, {method}: {wanted - len(runs)} of {wanted} seeds")
+            if left := wanted[method] - len(runs):
+                missing.append(f"{finding.table}, {method}: {left} of {wanted[method]} seeds")
     finished = [finding for finding in findings if any(finding.runs.values())]
     primary = _primary(_findings(options._replace(seeds=FEWEST_SEEDS), pieces, rates))
     content = {
@@ -206,12 +194,11 @@ def _report(options: Options, pieces: Pieces) -> Report:
             for finding in finished
         },
     }
-    shown = [*lines([], primary), *(f"Missing: {name}" for name in missing)]
     if not finished:
-        return Report(content, {}, shown)
+        return Report(content, {})
     from benchmarks.studies.engine.pictures import coding_figure
 
-    return Report(content, {"": coding_figure(finished)}, shown)
+    return Report(content, {"": coding_figure(finished)})
 
 
 DATASCI = Study(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,7 @@ from benchmarks.reports.tables import show_table
 from benchmarks.runner.evaluation import play, summarize
 from benchmarks.runner.files import write_json, write_picture
 from benchmarks.runner.machine import describe_machine
+from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
 from benchmarks.studies.engine.training import train
 from lang_envs.recording import record_gif
 from lang_envs.report import LearningCurve, Report, Table, read_run, write_report
@@ -37,9 +38,8 @@ def demo(
     print(f"Training POAD on {ENV_ID}: {steps} steps with the pocket model (0.9 M parameters).")
     untrained = POAD("LLMPolicy", ENV_ID, seed=seed)
     recording = EpisodeRecordingCallback(out, ENV_ID, every=640, seed=seed, provenance=describe_machine())
-    model, training = train(
-        ENV_ID, steps, seed, eval_every=640, eval_episodes=30, progress_bar=True, callbacks=[recording]
-    )
+    job = TrainingJob("POAD", ENV_ID, steps, seed, {}, Evaluation(every=640, episodes=30))
+    model, training = train(job, [recording], progress_bar=True)
     agents = {
         "random": make_agent("random"),
         "untrained": PolicyAgent.of(untrained),
@@ -93,12 +93,12 @@ def demo(
         print(f"  {path}")
 
 
-def report_of_demo(folder: Path, tables: Sequence[Table] = ()) -> Report:
+def report_of_demo(folder: Path, tables: Sequence[Table]) -> Report:
     """Return the report of the demo: its learning curve, and the episodes recorded along the way.
 
     Args:
         folder: Folder with the recorded episodes and the curve.
-        tables: Scores of the agents that were compared; those of the recorded episodes follow them.
+        tables: Scores of the agents that were compared.
     """
     run, recorded = read_run(folder / "episodes.jsonl")
     curve = json.loads((folder / "curve.json").read_text(encoding="utf-8"))
@@ -114,18 +114,5 @@ def report_of_demo(folder: Path, tables: Sequence[Table] = ()) -> Report:
         curves=[line],
         episodes=recorded,
         about=about,
-        tables=[*tables, _scores_of_recorded(recorded)],
+        tables=tables,
     )
-
-
-def _scores_of_recorded(episodes: Sequence[Mapping[str, Any]]) -> Table:
-    evaluations: dict[int, list[Mapping[str, Any]]] = {}
-    for episode in episodes:
-        evaluations.setdefault(episode["training_steps"], []).append(episode)
-    columns = ("discounted_return", "success", "steps", "moves")
-    rows = []
-    for step, played in evaluations.items():
-        reward, success, actions, moves = (np.mean([episode[name] for episode in played]) for name in columns)
-        rows.append((f"{step:,}", f"{reward:.3f}", f"{success:.0%}", f"{actions:.1f}", f"{moves:.1f}"))
-    remark = "Means of the episodes of each evaluation, played by the sampled policy; return discounted 0.99 per move."
-    return Table("Recorded episodes", ("after steps", "mean return", "success", "actions", "moves"), rows, remark)

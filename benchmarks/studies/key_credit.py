@@ -16,7 +16,7 @@ from benchmarks.runner.records import step_records
 from benchmarks.studies.engine.findings import Prediction, Row
 from benchmarks.studies.engine.jobs import TrainingJob
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.training import train_job
+from benchmarks.studies.engine.training import train
 from benchmarks.studies.tasks import MULTIKEY, POAD
 from lang_envs.envs.multikey.admissible import key_slots
 
@@ -41,9 +41,6 @@ class KeyCreditJob(TrainingJob):
     def label(self) -> str:
         return f"key-credit_{super().label}"
 
-    def outcome(self, result: Any) -> str:
-        return f"change of value by key tokens {result['key']}, by distractors {result['distractor']}"
-
 
 def run_key_credit(job: KeyCreditJob) -> dict[str, Any]:
     """Do a job on one thread.
@@ -54,7 +51,7 @@ def run_key_credit(job: KeyCreditJob) -> dict[str, Any]:
         at 1 these are changes of the critic's value by one token, and exact values do not change by a distractor. The
         advantage itself holds the outcome of all later tokens, and is larger the earlier a token is.
     """
-    model, _ = train_job(job)
+    model, _ = train(job)
     env, agent = make_text_env(job.env_id, job.env_kwargs), PolicyAgent.of(model)
     keys = set(key_slots(job.env_kwargs["k"], job.env_kwargs["d"]))
     differences: dict[str, list[float]] = {"key": [], "distractor": []}
@@ -88,8 +85,8 @@ def key_credit_rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:
         Prediction.HIGHER,
         "difference of means",
     )
-    measured = [piece for job in key_credit_jobs(seeds) if (piece := pieces.find(job)) is not None]
+    measured = pieces.select({job.seed: job for job in key_credit_jobs(seeds)})
     if not measured:
         return [row]
-    key, distractor = (np.array([result[name] for result in measured]) for name in ("key", "distractor"))
+    key, distractor = (np.array([piece[name] for piece in measured.values()]) for name in ("key", "distractor"))
     return [row.tested_in_pairs(key, distractor)]

@@ -19,6 +19,7 @@ from benchmarks.reports.plots import PALETTE, style
 from benchmarks.runner.errors import StudyError
 from benchmarks.runner.machine import RESULTS
 from benchmarks.studies.engine.jobs import Cloning, Evaluation, PresetJob
+from benchmarks.studies.engine.pictures import panels
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Report, Study
 from lang_envs.report import Table
@@ -114,8 +115,7 @@ def _jobs(options: Options, pieces: Pieces) -> Iterator[PresetJob]:
 def _report(options: Options, pieces: Pieces) -> Report:
     content: dict[str, Any] = {"share": SHARE, "tasks": {}, "missing": []}
     for curve in CURVES:
-        by_seed = {seed: pieces.find(curve.job(seed)) for seed in curve.seeds}
-        runs = {seed: piece for seed, piece in by_seed.items() if piece is not None}
+        runs = pieces.select({seed: curve.job(seed) for seed in curve.seeds})
         if len(runs) < len(curve.seeds):
             content["missing"].append(f"{curve.name}: {len(curve.seeds) - len(runs)} of {len(curve.seeds)} runs")
         content["tasks"][curve.name] = {
@@ -130,10 +130,8 @@ def _report(options: Options, pieces: Pieces) -> Report:
             "success": {seed: piece["success"] for seed, piece in runs.items()},
             "cpu_seconds": {seed: piece["cpu_seconds"] for seed, piece in runs.items()},
         }
-    (table,) = _tables(content)
-    lines = [", ".join(row) for row in table.rows] + [f"missing: {line}" for line in content["missing"]]
     has_runs = any(task["scores"] for task in content["tasks"].values())
-    return Report(content, {"": curves_figure(content)} if has_runs else {}, lines)
+    return Report(content, {"": curves_figure(content)} if has_runs else {})
 
 
 def _tables(content: Mapping[str, Any]) -> Iterator[Table]:
@@ -178,12 +176,7 @@ def _tables(content: Mapping[str, Any]) -> Iterator[Table]:
 def curves_figure(content: Mapping[str, Any]) -> Figure:
     """Draw a panel for each task, with a line for each seed."""
     tasks = {name: task for name, task in content["tasks"].items() if task["scores"]}
-    columns = min(2, len(tasks))
-    rows = -(-len(tasks) // columns)
-    figure = Figure(figsize=(1 + 4.4 * columns, 0.6 + 2.9 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat[len(tasks) :]:
-        axes.set_axis_off()
+    figure, grid = panels(len(tasks), 2, 4.4, 2.9, 0.6)
     for axes, (name, task) in zip(grid.flat, tasks.items(), strict=False):
         for scores in task["scores"].values():
             axes.plot(task["steps"], scores, color=PALETTE[0], alpha=0.6, linewidth=1.3)

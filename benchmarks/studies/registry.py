@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.credit_truth.study import CREDIT_TRUTH
+from benchmarks.studies.credit_truth.trainings import Noise
 from benchmarks.studies.critic import CRITIC
 from benchmarks.studies.critic_noise import CRITIC_NOISE
 from benchmarks.studies.curves import CURVES
@@ -16,7 +17,7 @@ from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.real_model import REAL_MODEL
 from benchmarks.studies.warm_start import WARM_START
 
-ALL: tuple[Study | Comparing, ...] = (
+ALL: tuple[Study | Comparing | Noise, ...] = (
     LAMBDA_TOKEN,
     MULTIKEY_STUDY,
     CURVES,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -28,20 +28,6 @@ from lang_envs.cli.common import console
 TIMES = frozenset({"cpu_seconds", "seconds"})
 """Fields of a result that differ from run to run."""
 _FIRST = RESULTS / "first_studies.json"
-
-
-class Difference(NamedTuple):
-    """A field that came out otherwise.
-
-    Attributes:
-        name: Name of the field.
-        first: Index of the first number that differs in a list of numbers; None for any other field.
-        largest: Largest difference of two numbers; None where there are none.
-    """
-
-    name: str
-    first: int | None
-    largest: float | None
 
 
 def identifiers(folder: Path = STUDIES) -> dict[str, list[str]]:
@@ -88,7 +74,7 @@ def job_of(settings: Mapping[str, Any]) -> Job:
         StudyError: If no kind of job has such settings, or the base model or the format of results has changed.
     """
     from benchmarks.studies.credit_truth.measuring import TruthJob
-    from benchmarks.studies.critic_noise import CriticNoiseJob
+    from benchmarks.studies.credit_truth.trainings import CriticNoiseJob
     from benchmarks.studies.key_credit import KeyCreditJob
 
     # A kind with more fields first.
@@ -114,24 +100,25 @@ def _as(hint: Any, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) and "tuple" in str(hint) else value
 
 
-def compare(recorded: Mapping[str, Any], repeated: Mapping[str, Any]) -> list[Difference]:
-    """Return the recorded fields that came out otherwise; times are left out."""
-    read_back = json.loads(json.dumps(repeated))
-    names = sorted(recorded.keys() - TIMES)
-    return [
-        _difference(name, recorded.get(name), read_back.get(name))
-        for name in names
-        if recorded.get(name) != read_back.get(name)
-    ]
-
-
-def _difference(name: str, recorded: Any, repeated: Any) -> Difference:
-    lists = [value if isinstance(value, list) else [value] for value in (recorded, repeated)]
-    pairs = list(zip(*lists, strict=False))
-    if len(lists[0]) != len(lists[1]) or not all(isinstance(value, int | float) for pair in pairs for value in pair):
-        return Difference(name, None, None)
-    first = next((number for number, (x, y) in enumerate(pairs) if x != y), None)
-    return Difference(name, first, max((abs(x - y) for x, y in pairs), default=None))
+def differences(recorded: Mapping[str, Any], repeated: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each recorded field that came out otherwise; times are left out."""
+    read_back, sentences = json.loads(json.dumps(repeated)), []
+    for name in sorted(recorded.keys() - TIMES):
+        if recorded[name] == read_back.get(name):
+            continue
+        first, second = (
+            value if isinstance(value, list) else [value] for value in (recorded[name], read_back.get(name))
+        )
+        pairs = list(zip(first, second, strict=False))
+        if len(first) != len(second) or not all(isinstance(value, int | float) for pair in pairs for value in pair):
+            sentences.append(f"{name} differs")
+            continue
+        largest = max(abs(x - y) for x, y in pairs)
+        verb = "differs"
+        if name == "returns":
+            verb = f"part at step {recorded['steps'][next(number for number, (x, y) in enumerate(pairs) if x != y)]:,},"
+        sentences.append(f"{name} {verb} by {largest:.3g} at most")
+    return sentences
 
 
 def same_machine(recorded: Mapping[str, Any], machine: Mapping[str, Any]) -> list[str]:
@@ -146,27 +133,6 @@ def same_machine(recorded: Mapping[str, Any], machine: Mapping[str, Any]) -> lis
         if package in ("torch", "numpy", "transformers", "peft") and machine["versions"].get(package) != version:
             differences.append(f"{package} {version}, here {machine['versions'].get(package)}")
     return differences
-
-
-def lines_of(
-    piece: Mapping[str, Any], differences: Sequence[Difference], machine_differences: Sequence[str]
-) -> Iterator[str]:
-    """Yield sentences about a result that was made again."""
-    if not differences:
-        yield "equal bit for bit, times left out"
-        return
-    if machine_differences:
-        yield (
-            f"made with {'; '.join(machine_differences)}: floating-point sums are rounded otherwise there, "
-            "and the runs part"
-        )
-    for difference in differences:
-        if difference.largest is None:
-            yield f"{difference.name} differs"
-        elif difference.name == "returns" and difference.first is not None:
-            yield f"returns part at step {piece['steps'][difference.first]:,}, by {difference.largest:.3g} at most"
-        else:
-            yield f"{difference.name} differs by {difference.largest:.3g} at most"
 
 
 def reproduce(
@@ -197,9 +163,11 @@ def reproduce(
         job = job_of(piece["settings"])
         console().print(f"{number} of {len(names)}: {job}", markup=False, highlight=False, soft_wrap=True)
         result = job.run()
-        differences = compare(piece["result"], result)
-        parted += bool(differences)
-        for line in lines_of(piece["result"], differences, same_machine(piece["measured"], machine)):
+        parts = differences(piece["result"], result)
+        parted += bool(parts)
+        if parts and (others := same_machine(piece["measured"], machine)):
+            parts.insert(0, f"made with {'; '.join(others)}: floating-point sums are rounded otherwise there")
+        for line in parts or ["equal bit for bit, times left out"]:
             console().print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     if not show:
         console().print(f"{len(names) - parted} of {len(names)} equal.", highlight=False)

@@ -53,10 +53,10 @@ def _jobs(seeds: Sequence[int]) -> Iterator[TrainingJob]:
 
 def _runs(pieces: Pieces, seeds: Sequence[int]) -> dict[str, list[Piece]]:
     """Return the pieces of the bases and of the trained methods, by name."""
-    made = {name: [pieces.find(_base_job(arm, seed)) for seed in seeds] for name, arm in BASES.items()}
-    finished = {name: done for name, tried in made.items() if (done := [run for run in tried if run is not None])}
+    runs = {name: pieces.select({seed: _base_job(arm, seed) for seed in seeds}) for name, arm in BASES.items()}
     trained = find(WARM_START.comparison(TASK, _ARMS), pieces, seeds).methods
-    return {**finished, **{name: list(finding.runs.values()) for name, finding in trained.items()}}
+    runs |= {name: finding.runs for name, finding in trained.items()}
+    return {name: list(of_name.values()) for name, of_name in runs.items() if of_name}
 
 
 def _rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:

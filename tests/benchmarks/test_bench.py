@@ -99,4 +99,4 @@ def test_reports_a_study_without_time_for_runs(name: str, tmp_path: Path) -> Non
     result = CliRunner().invoke(app, command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "0 runs done. Time is up" in result.output
-    assert {f"{name}.json", f"{name}.html"} <= {path.name for path in tmp_path.iterdir()}
+    assert (tmp_path / f"{name}.json").is_file()

@@ -11,12 +11,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
+from benchmarks.studies.engine.jobs import Evaluation, TaskJob, TrainingJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.pool import work
+from benchmarks.studies.engine.study import Options
 
 LOG = "STUDIES_TEST_LOG"
 MADE = {"command": "made up", "cpu": "none", "cores": 1, "python": "3", "versions": {"sand": "0.1"}}
+
+
+FACTS = {"choices_per_action": 1.07, "tokens_per_action": 5.2, "random": 0.0, "oracle": 0.52}
+SCORE = {"discounted_return": 0.5, "success": 0.5, "steps": 9.0, "episodes": 100}
 
 
 def job(seed: int = 0, kind: type[TrainingJob] = TrainingJob, **changes: Any) -> TrainingJob:
@@ -33,6 +38,8 @@ def result(height: float = 0.5, final: float | None = None, **more: Any) -> dict
         "actions": [5.0, 4.0, 3.0],
         "cpu_seconds": 2.0,
         "largest_first_ratio_error": 1e-6,
+        "key": 0.2,
+        "distractor": 0.1,
         **more,
     }
 
@@ -63,6 +70,30 @@ class KilledJob(TrainingJob):
 def fill(pieces: Pieces, jobs: list[TrainingJob], make: Callable[[TrainingJob], dict[str, Any]]) -> None:
     for one in jobs:
         pieces.put(one, make(one), MADE)
+
+
+def fill_study(
+    study: Any,
+    options: Options,
+    pieces: Pieces,
+    make: Callable[[Any], dict[str, Any]],
+    keep: Callable[[Any], bool] = lambda job: True,
+) -> list[Any]:
+    """Make up every piece as soon as its job is known, those of tasks too, and return the jobs."""
+
+    def whole(job: Any) -> dict[str, Any]:
+        if isinstance(job, TaskJob):
+            return dict(FACTS)
+        tests = dict.fromkeys(job.evaluation.tests, SCORE) if isinstance(job, TrainingJob) else {}
+        return {"tests": tests, **make(job)}
+
+    jobs: dict[str, Any] = {}
+    while new := [
+        job for job in study.jobs(options, pieces) if job.name not in jobs and (isinstance(job, TaskJob) or keep(job))
+    ]:
+        jobs |= {job.name: job for job in new}
+        fill(pieces, new, whole)
+    return list(jobs.values())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,20 +15,17 @@ from threadpoolctl import threadpool_limits
 from benchmarks.exact.gradients import (
     Floats,
     PolicyGradients,
-    TimedMDP,
     ascend,
     policy_gradients,
-    scores,
     timed_values,
-    visits,
 )
 from benchmarks.runner.errors import StudyError
 from benchmarks.studies.credit_truth.critics import EPISODES, fitted_values
 from benchmarks.studies.credit_truth.moments import (
-    Decisions,
+    Chain,
     Moments,
     affine,
-    decisions_of,
+    chain_of,
     moments,
     path_values,
     whitened,
@@ -105,10 +102,6 @@ class TruthJob(Job):
         """See `Job.label`."""
         return f"truth_{self.title}_{self.parameters}_{self.policy}"
 
-    def outcome(self, result: Mapping[str, Any]) -> str:
-        """See `Job.outcome`."""
-        return f"{len(result['cases'])} cases"
-
     def __str__(self) -> str:
         return f"{self.title}, {self.parameters} parameters, {self.policy} policy"
 
@@ -144,34 +137,30 @@ def _case(job: TruthJob, task: str) -> dict[str, Any]:
     problem = problem_of(task, share=job.parameters == "tabular")
     timed = problem.timed
     policy, basis = _policy(job, task, problem)
-    each = scores(timed, policy)
-    if basis is not None:
-        each = each @ basis
-    reachable = visits(timed, policy)
-    length = float(reachable.sum())
+    chain = chain_of(timed, policy, basis)
+    length = chain.length
     tokens = timed.paths[1][timed.pairs[1]]
-    chances = timed.action_probabilities(policy)
-    weights = (reachable[:, :, None] * chances).sum(axis=0)[timed.pairs]
+    weights = (chain.visits[:, :, None] * chain.chances).sum(axis=0)[timed.pairs]
     result: dict[str, Any] = {
         "success": problem.success_rate(policy),
         "decisions": length,
         "tokens_per_action": float(weights @ tokens / length),
         "states": len(timed.mdp.rewards) - 1,
         "logits": timed.n_logits,
-        "dimensions": each.shape[2],
+        "dimensions": chain.scores.shape[2],
         "gammas": {},
     }
-    sample = sample_episodes(timed, chances, EPISODES, np.random.default_rng(_CRITIC_SEED))
+    sample = sample_episodes(timed, chain.chances, EPISODES, np.random.default_rng(_CRITIC_SEED))
     for gamma in job.gammas:
         logit_gradients = policy_gradients(timed, policy, gamma)
         truth = PolicyGradients(*(vector if basis is None else vector @ basis for vector in logit_gradients))
         kinds = VALUES if gamma == job.gammas[0] else VALUES[:1]
-        rows = list(_exact_rows(timed, policy, each, truth, gamma, reachable, sample, length, kinds))
+        rows = list(_exact_rows(chain, policy, truth, gamma, sample, kinds))
         if gamma == job.gammas[0] and job.chunks:
             sums = sample_groups(
                 timed,
                 policy,
-                each.sum(axis=1),
+                chain.scores.sum(axis=1),
                 truth,
                 gamma=gamma,
                 chunks=job.chunks,
@@ -219,17 +208,9 @@ def _policy(job: TruthJob, task: str, problem: Problem) -> tuple[Floats, Floats 
 
 
 def _exact_rows(
-    timed: TimedMDP,
-    policy: Floats,
-    each: Floats,
-    truth: PolicyGradients,
-    gamma: float,
-    reachable: Floats,
-    sample: Sample,
-    length: float,
-    kinds: Sequence[str],
+    chain: Chain, policy: Floats, truth: PolicyGradients, gamma: float, sample: Sample, kinds: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    decisions = decisions_of(timed, reachable)
+    timed = chain.problem
     tables: dict[tuple[str, float, bool], Floats] = {}
 
     def values_of(kind: str, row: Row) -> Floats:
@@ -245,45 +226,32 @@ def _exact_rows(
                 ).values
                 if kind == "flat":
                     values = np.broadcast_to(values[:, :, :1], values.shape)
-            tables[key] = path_values(timed, values, decisions)
+            tables[key] = path_values(chain, values)
         return tables[key]
 
     for row in critic_rows(gamma):
         for kind in kinds:
-            result = exact_moments(timed, policy, each, decisions, reachable, row, values_of(kind, row))
-            yield {"name": row.name, "truth": "run", "values": kind} | compared(result, truth.run, length)
-    none = np.zeros((len(decisions.clocks), timed.paths[0].shape[1]))
+            result = exact_moments(chain, row, values_of(kind, row))
+            yield {"name": row.name, "truth": "run", "values": kind} | compared(result, truth.run, chain.length)
+    none = np.zeros((len(chain.decisions.clocks), timed.paths[0].shape[1]))
     for row in critic_free_rows(gamma):
-        result = exact_moments(timed, policy, each, decisions, reachable, row, none)
-        yield {"name": row.name, "truth": "run"} | compared(result, truth.run, length)
+        result = exact_moments(chain, row, none)
+        yield {"name": row.name, "truth": "run"} | compared(result, truth.run, chain.length)
 
 
-def exact_moments(
-    timed: TimedMDP,
-    policy: Floats,
-    each: Floats,
-    decisions: Decisions,
-    reachable: Floats,
-    row: Row,
-    values: Floats,
-    counts: NDArray[np.integer] | None = None,
-) -> Moments:
+def exact_moments(chain: Chain, row: Row, values: Floats, counts: NDArray[np.integer] | None = None) -> Moments:
     """Compute mean and variance of a row exactly.
 
     Args:
-        timed: Finite problem.
-        policy: Probability of each token, `[states, nodes]`.
-        each: Gradient of the log-probability of each token, `[pairs, tokens, dimensions]`.
-        decisions: Actions of the problem, see `moments.decisions_of`.
-        reachable: Expected visits, `[clocks, states]`.
+        chain: Problem under a policy.
         row: Estimator to measure.
         values: Values before the tokens of each action, `[decisions, tokens]`.
         counts: Counted entries, see `moments.whitened`; by default all tokens of an action, or 1 for whole actions.
     """
+    timed, decisions = chain.problem, chain.decisions
     states, actions = timed.pairs
     rewards = timed.mdp.rewards[states, actions][decisions.pairs]
     lengths = timed.paths[1][actions][decisions.pairs]
-    chances = timed.action_probabilities(policy)
     if row.anchor == "first":
         coefficients = affine(
             row.strategy, rewards, values[:, : row.strategy.n_values(values.shape[1])], lengths, decisions.ends
@@ -300,8 +268,8 @@ def exact_moments(
     if row.whitened:
         if counts is None:
             counts = lengths if row.strategy.credit_level == "token" else np.ones_like(lengths)
-        coefficients = whitened(timed, chances, reachable, decisions, coefficients, counts)
-    return moments(timed, chances, each, decisions, coefficients)
+        coefficients = whitened(chain, coefficients, counts)
+    return moments(chain, coefficients)
 
 
 def compared(estimate: Moments, truth: Floats, length: float) -> dict[str, float | None]:

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.exact.gradients import Floats, TimedMDP
+from benchmarks.exact.gradients import Floats, TimedMDP, scores, visits
 from poad_sb3.credit.estimators import Rollout
 
 Integers = NDArray[np.integer]
@@ -110,17 +110,44 @@ class Decisions(NamedTuple):
     ends: NDArray[np.bool_]
 
 
-def decisions_of(problem: TimedMDP, reachable: Floats) -> Decisions:
-    """List the actions; `reachable` is positive at the clocks and states that are visited."""
+class Chain(NamedTuple):
+    """A finite problem under a policy.
+
+    Attributes:
+        problem: Finite problem.
+        chances: Probability of each action, `[states, actions]`.
+        scores: Gradient of the log-probability of each token of each pair, `[pairs, tokens, dimensions]`.
+        visits: Expected visits, `[clocks, states]`.
+        decisions: Actions at the clocks and states that are visited.
+    """
+
+    problem: TimedMDP
+    chances: Floats
+    scores: Floats
+    visits: Floats
+    decisions: Decisions
+
+    @property
+    def length(self) -> float:
+        """Expected number of actions of an episode."""
+        return float(self.visits.sum())
+
+
+def chain_of(problem: TimedMDP, policy: Floats, basis: Floats | None = None) -> Chain:
+    """Return a problem under a policy, `[states, nodes]`; gradients in a basis of the parameters' directions."""
+    each, reachable = scores(problem, policy), visits(problem, policy)
     states, actions = problem.pairs
     clocks, pairs = np.nonzero(reachable[:, states] > 0)
     out_of_time = clocks + problem.durations[states, actions][pairs] >= problem.limit
     live = problem.mdp.transitions[states, actions][:, ~problem.mdp.terminal].sum(axis=1) > 0
-    return Decisions(clocks, pairs, out_of_time | ~live[pairs])
+    decisions = Decisions(clocks, pairs, out_of_time | ~live[pairs])
+    each = each if basis is None else each @ basis
+    return Chain(problem, problem.action_probabilities(policy), each, reachable, decisions)
 
 
-def path_values(problem: TimedMDP, values: Floats, decisions: Decisions) -> Floats:
+def path_values(chain: Chain, values: Floats) -> Floats:
     """Return the values before the tokens of each action, `[rows, tokens]`, from `[clocks or 1, states, nodes]`."""
+    problem, decisions = chain.problem, chain.decisions
     states, actions = problem.pairs
     nodes, _ = problem.paths
     before = np.where(nodes >= 0, problem.mdp.trie.parents[nodes], 0)[actions[decisions.pairs]]
@@ -129,21 +156,15 @@ def path_values(problem: TimedMDP, values: Floats, decisions: Decisions) -> Floa
     return np.where(nodes[actions[decisions.pairs]] >= 0, values_before, 0.0)
 
 
-def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decisions, coefficients: Affine) -> Moments:
-    """Compute mean and variance of the gradient of one episode.
-
-    Args:
-        problem: Finite problem.
-        chances: Probability of each action, `[states, actions]`.
-        scores: Gradient of the log-probability of each token of each pair, `[pairs, tokens, dimensions]`.
-        decisions: Actions of the problem, see `decisions_of`.
-        coefficients: Coefficients, one row for each action.
-    """
+def moments(chain: Chain, coefficients: Affine) -> Moments:
+    """Compute mean and variance of the gradient of one episode, given the coefficients of each action."""
+    problem, decisions = chain.problem, chain.decisions
     states, actions = problem.pairs
-    scores, coefficients = _without_forced(scores, decisions, coefficients)
-    n_states, dim = len(problem.mdp.rewards), scores.shape[2]
+    each, coefficients = _without_forced(chain.scores, decisions, coefficients)
+    n_states, dim = len(problem.mdp.rewards), each.shape[2]
     later = problem.limit + int(problem.durations.max())
-    m1, m2, t = (np.zeros((later, n_states)) for _ in range(3))
+    first, second = carried(chain, coefficients)
+    t = np.zeros((later, n_states))
     g, h = (np.zeros((later, n_states, dim)) for _ in range(2))
     live = ~problem.mdp.terminal
     bounds = np.searchsorted(decisions.clocks, np.arange(problem.limit + 1))
@@ -156,42 +177,37 @@ def moments(problem: TimedMDP, chances: Floats, scores: Floats, decisions: Decis
         alpha, beta, c0, c1 = (coefficient[rows] for coefficient in coefficients)
         after = clock + problem.durations[state, action]
         go = problem.mdp.transitions[state, action] * live * ~decisions.ends[rows][:, None]
-        n1, n2, nt = (_after(table, go, after) for table in (m1, m2, t))
-        ng, nh = (_after(table, go, after) for table in (g, h))
-        a = np.einsum("rj,rjd->rd", alpha, scores[pairs])
-        b = np.einsum("rj,rjd->rd", beta, scores[pairs])
+        n1, n2 = first[rows], second[rows]
+        nt, ng, nh = (_after(table, go, after) for table in (t, g, h))
+        a = np.einsum("rj,rjd->rd", alpha, each[pairs])
+        b = np.einsum("rj,rjd->rd", beta, each[pairs])
         d = a + b * n1[:, None] + ng
         row_h = c0[:, None] * d + c1[:, None] * (a * n1[:, None] + b * n2[:, None] + nh)
         dots = (a * a).sum(1) + 2 * (a * b).sum(1) * n1 + (b * b).sum(1) * n2
         dots += 2 * (a * ng).sum(1) + 2 * (b * nh).sum(1) + nt
-        chance = chances[state, action]
-        for target, value in (
-            (m1, c0 + c1 * n1),
-            (m2, c0**2 + 2 * c0 * c1 * n1 + c1**2 * n2),
-            (t, dots),
-            (g, d),
-            (h, row_h),
-        ):
+        chance = chain.chances[state, action]
+        for target, value in ((t, dots), (g, d), (h, row_h)):
             weighted = value * (chance if value.ndim == 1 else chance[:, None])
             np.add.at(target[clock], state, weighted)
     mean = problem.start @ g[0]
     return Moments(mean, float(problem.start @ t[0] - mean @ mean))
 
 
-def _without_forced(scores: Floats, decisions: Decisions, coefficients: Affine) -> tuple[Floats, Affine]:
+def _without_forced(each: Floats, decisions: Decisions, coefficients: Affine) -> tuple[Floats, Affine]:
     """Leave out tokens whose score is 0."""
-    chosen = np.abs(scores).sum(axis=2) > 0
+    chosen = np.abs(each).sum(axis=2) > 0
     width = max(int(chosen.sum(axis=1).max()), 1)
     places = np.argsort(~chosen, axis=1, kind="stable")[:, :width]
     alpha, beta = (
         np.take_along_axis(coefficient, places[decisions.pairs], axis=1)
         for coefficient in (coefficients.alpha, coefficients.beta)
     )
-    return np.take_along_axis(scores, places[:, :, None], axis=1), coefficients._replace(alpha=alpha, beta=beta)
+    return np.take_along_axis(each, places[:, :, None], axis=1), coefficients._replace(alpha=alpha, beta=beta)
 
 
-def carried(problem: TimedMDP, chances: Floats, decisions: Decisions, coefficients: Affine) -> tuple[Floats, Floats]:
+def carried(chain: Chain, coefficients: Affine) -> tuple[Floats, Floats]:
     """Return E C[t+1] and E C[t+1]^2 of each action, `[rows]` each."""
+    problem, decisions = chain.problem, chain.decisions
     states, actions = problem.pairs
     later = problem.limit + int(problem.durations.max())
     m1, m2 = (np.zeros((later, len(problem.mdp.rewards))) for _ in range(2))
@@ -206,35 +222,25 @@ def carried(problem: TimedMDP, chances: Floats, decisions: Decisions, coefficien
         go = problem.mdp.transitions[state, action] * ~problem.mdp.terminal * ~decisions.ends[rows][:, None]
         after = clock + problem.durations[state, action]
         first[rows], second[rows] = _after(m1, go, after), _after(m2, go, after)
-        c0, c1, chance = coefficients.c0[rows], coefficients.c1[rows], chances[state, action]
+        c0, c1, chance = coefficients.c0[rows], coefficients.c1[rows], chain.chances[state, action]
         np.add.at(m1[clock], state, chance * (c0 + c1 * first[rows]))
         np.add.at(m2[clock], state, chance * (c0**2 + 2 * c0 * c1 * first[rows] + c1**2 * second[rows]))
     return first, second
 
 
-def whitened(
-    problem: TimedMDP,
-    chances: Floats,
-    reachable: Floats,
-    decisions: Decisions,
-    coefficients: Affine,
-    counts: NDArray[np.integer],
-) -> Affine:
+def whitened(chain: Chain, coefficients: Affine, counts: NDArray[np.integer]) -> Affine:
     """Subtract the mean over an infinite batch and divide by its deviation.
 
     Args:
-        problem: Finite problem.
-        chances: Probability of each action, `[states, actions]`.
-        reachable: Expected visits, `[clocks, states]`.
-        decisions: Actions of the problem, see `decisions_of`.
+        chain: Problem under a policy.
         coefficients: Coefficients of the returns.
         counts: Entries of each action in mean and deviation, from its first token on: 1, or all its tokens.
     """
-    states, actions = problem.pairs
-    state, action = states[decisions.pairs], actions[decisions.pairs]
-    weights = (reachable[decisions.clocks, state] * chances[state, action])[:, None]
+    states, actions = chain.problem.pairs
+    state, action = states[chain.decisions.pairs], actions[chain.decisions.pairs]
+    weights = (chain.visits[chain.decisions.clocks, state] * chain.chances[state, action])[:, None]
     inside = np.arange(coefficients.alpha.shape[1]) < counts[:, None]
-    first, second = (vector[:, None] for vector in carried(problem, chances, decisions, coefficients))
+    first, second = (vector[:, None] for vector in carried(chain, coefficients))
     alpha, beta = coefficients.alpha, coefficients.beta
     total = float((weights * inside).sum())
     mean = float((weights * inside * (alpha + beta * first)).sum()) / total

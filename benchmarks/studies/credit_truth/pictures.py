@@ -8,38 +8,32 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from benchmarks.reports.plots import PALETTE, style
-from benchmarks.studies.credit_truth.predictions import Case
+from benchmarks.studies.credit_truth.cases import Case, find_case
 from benchmarks.studies.credit_truth.rows import GROUP_SIZES
-from benchmarks.studies.credit_truth.tables import TASKS
+from benchmarks.studies.credit_truth.tables import TASKS, row_title
 
-SHOWN: Sequence[tuple[str, str | None, int | None]] = (
-    ("action GAE (TWOSOME, turn-PPO)", "exact", None),
-    ("BAD, lambda_token 1", "exact", None),
-    ("BAD, lambda_token 0.95", "exact", None),
-    ("BAD, lambda_token 0.8", "exact", None),
-    ("bi-level GAE, lambda_token 0.95", "exact", None),
-    ("ARCHER, gamma_token 1", "exact", None),
-    ("return to go", None, None),
-    ("anchor leave-one-out", None, 8),
-    ("RLOO", None, 8),
-    ("ReBN, infinite batch", None, None),
-    ("Dr. GRPO", None, 8),
-    ("GRPO", None, 8),
-    ("GiGPO, mean", None, 8),
-    ("GiGPO, mean and deviation", None, 8),
-    ("NTPO, lambda_token 1", "exact", None),
-    ("ARCHER", "exact", None),
-    ("turn GAE, anchor mean", "exact", None),
+SHOWN = (
+    "action GAE (TWOSOME, turn-PPO) | exact",
+    "BAD, lambda_token 1 | exact",
+    "BAD, lambda_token 0.95 | exact",
+    "BAD, lambda_token 0.8 | exact",
+    "bi-level GAE, lambda_token 0.95 | exact",
+    "ARCHER, gamma_token 1 | exact",
+    "return to go",
+    "anchor leave-one-out | N = 8",
+    "RLOO | N = 8",
+    "ReBN, infinite batch",
+    "Dr. GRPO | N = 8",
+    "GRPO | N = 8",
+    "GiGPO, mean | N = 8",
+    "GiGPO, mean and deviation | N = 8",
+    "NTPO, lambda_token 1 | exact",
+    "ARCHER | exact",
+    "turn GAE, anchor mean | exact",
 )
-"""Rows of the summary: name, values, group size."""
+"""Rows of the summary."""
 _SMALLEST = 1e-4
 """Lower bound of the drawn errors of direction: smaller ones are drawn there."""
-
-
-def find(cases: Sequence[Case], task: str, policy: str, gamma: float, parameters: str = "tabular") -> Case | None:
-    """Return a case, None where it is missing."""
-    wanted = (task, policy, parameters, gamma)
-    return next((case for case in cases if (case.task, case.policy, case.parameters, case.gamma) == wanted), None)
 
 
 @style()
@@ -48,7 +42,7 @@ def pictures(cases: Sequence[Case]) -> dict[str, Any]:
     figures = {"": _summary(cases)}
     if any(case.task.startswith("multikey 1") for case in cases):
         figures["_lengths"] = _lengths(cases)
-    if any(find(cases, task, "ascended", 0.95) for task in TASKS):
+    if any(find_case(cases, task) for task in TASKS):
         figures["_groups"] = _groups(cases)
     return figures
 
@@ -58,19 +52,13 @@ def _summary(cases: Sequence[Case]) -> Figure:
     figure = Figure(figsize=(10, 6.4), layout="constrained")
     wrong, noisy = figure.subplots(1, 2, sharey=True)
     for number, (task, title) in enumerate(TASKS.items()):
-        case = find(cases, task, "ascended", 0.95) or find(cases, task, "start", 0.95)
+        case = find_case(cases, task) or find_case(cases, task, "start")
         if case is None:
             continue
         errors, noises = [], []
-        for name, values, size in SHOWN:
-            row = next(
-                (candidate for candidate in case.rows if (candidate["name"], candidate.get("group")) == (name, size)),
-                None,
-            )
-            if values is not None:
-                row = case.row(name, values)
-            cosine = None if row is None else row["cosine"]
-            nsr = None if row is None else row["nsr"]
+        for key in SHOWN:
+            row = case.rows.get(key)
+            cosine, nsr = (None, None) if row is None else (row.cosine, row.nsr)
             errors.append(float("nan") if cosine is None else max(1 - cosine, _SMALLEST))
             noises.append(nsr if nsr else float("nan"))
         rows = [index + 0.13 * (number - 2) for index in range(len(SHOWN))]
@@ -80,7 +68,7 @@ def _summary(cases: Sequence[Case]) -> Figure:
     noisy.set_xscale("log")
     wrong.set_xlabel(f"error of the direction, 1 - cosine ({_SMALLEST:g}: that or less)")
     noisy.set_xlabel("noise to signal, in episodes")
-    wrong.set_yticks(range(len(SHOWN)), [f"{name}{f', N = {size}' if size else ''}" for name, _, size in SHOWN])
+    wrong.set_yticks(range(len(SHOWN)), [row_title(key) for key in SHOWN])
     wrong.set_ylim(len(SHOWN) - 0.5, -0.5)
     figure.legend(*wrong.get_legend_handles_labels(), loc="outside upper center", ncols=len(TASKS))
     return figure
@@ -96,7 +84,7 @@ def _lengths(cases: Sequence[Case]) -> Figure:
     for panel, policy in zip(panels, policies, strict=True):
         for color, name in zip(PALETTE, names, strict=False):
             points = [
-                (case.multikey[1] + 1, case.row(name)["nsr"])
+                (case.multikey[1] + 1, case.exact(name).nsr)
                 for case in cases
                 if case.task.startswith("multikey 1") and case.task.endswith(" 2 4") and case.policy == policy
                 if case.parameters == "tabular"
@@ -116,15 +104,15 @@ def _lengths(cases: Sequence[Case]) -> Figure:
 
 def _groups(cases: Sequence[Case]) -> Figure:
     """Draw group estimators by group size, at equal environment steps."""
-    tasks = [task for task in TASKS if find(cases, task, "ascended", 0.95)]
+    tasks = [task for task in TASKS if find_case(cases, task)]
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     panels = figure.subplots(1, len(tasks), squeeze=False)[0]
     names = ("RLOO", "step leave-one-out", "anchor leave-one-out", "GRPO", "GiGPO, mean", "GiGPO, mean and deviation")
     for panel, task in zip(panels, tasks, strict=True):
-        case = find(cases, task, "ascended", 0.95)
+        case = find_case(cases, task)
         assert case is not None
         for color, name in zip(PALETTE, names, strict=False):
-            ratios = [case.row(name, None, size)["snr_per_step"] for size in GROUP_SIZES]
+            ratios = [case.rows[f"{name} | N = {size}"].snr_per_step for size in GROUP_SIZES]
             panel.plot(GROUP_SIZES, ratios, "o-", color=color, label=name, markersize=3)
         panel.set_xscale("log", base=2)
         panel.set_xticks(GROUP_SIZES, [str(size) for size in GROUP_SIZES])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.studies.credit_truth.cases import Case, Measured
 from benchmarks.studies.credit_truth.problems import Additive
 from benchmarks.studies.credit_truth.rows import LAMBDA
 from lang_envs.envs.multikey.admissible import key_slots
@@ -33,41 +34,6 @@ UNBIASED = (
     "return to go",
 )
 """Names of rows that are unbiased with exact values, by `S_j = V[t, j+1]`."""
-
-
-class Case(NamedTuple):
-    """Rows of one problem, policy and gamma."""
-
-    task: str
-    parameters: str
-    policy: str
-    gamma: float
-    facts: Mapping[str, Any]
-    rows: Sequence[Mapping[str, Any]]
-
-    def row(self, name: str, values: str | None = "exact", group: int | None = None) -> Mapping[str, Any]:
-        """Return the row of an estimator."""
-        return next(
-            row
-            for row in self.rows
-            if row["name"] == name and row.get("group") == group and row.get("values") in (values, None)
-        )
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it is MultiKey with one logit for each slot and word, a known P(right), and additive rewards."""
-        return self.task.startswith("multikey") and self.parameters == "tabular" and self.policy != "ascended"
-
-    @property
-    def multikey(self) -> tuple[int, int, int, int]:
-        """Keys, distractors, words, horizon."""
-        k, d, n_words, horizon = map(int, self.task.split()[1:])
-        return k, d, n_words, horizon
-
-    @property
-    def right(self) -> float:
-        """P(right) of MultiKey."""
-        return 1 / self.multikey[2] if self.policy == "start" else float(self.policy)
 
 
 class Check(NamedTuple):
@@ -133,30 +99,30 @@ def _case_label(case: Case, row: str) -> str:
 def _unbiased(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         for name in UNBIASED:
-            yield Check(_case_label(case, name), 0.0, case.row(name)["bias"], EXACT)
+            yield Check(_case_label(case, name), 0.0, case.exact(name).bias, EXACT)
 
 
 def _any_critic(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
-        for row in case.rows:
-            if row["name"] == "BAD, lambda 1, lambda_token 1":
-                yield Check(_case_label(case, f"{row['name']}, {row['values']} values"), 0.0, row["bias"], EXACT)
+        for key, row in case.rows.items():
+            name, _, values = key.partition(" | ")
+            if name == "BAD, lambda 1, lambda_token 1":
+                yield Check(_case_label(case, f"{name}, {values} values"), 0.0, row.bias, EXACT)
 
 
 def _no_gradient(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
-        row = case.row("turn GAE, anchor last")
-        yield Check(_case_label(case, row["name"]), None, row["cosine"], 0.0)
+        name = "turn GAE, anchor last"
+        yield Check(_case_label(case, name), None, case.exact(name).cosine, 0.0)
 
 
 def _shrunk(name: str, values: str, of_slot: Callable[[Case], Callable[[int, int], float]]) -> Any:
     def checks(cases: Sequence[Case]) -> Iterator[Check]:
         for case in cases:
-            if case.is_closed and any(row["name"] == name and row.get("values") == values for row in case.rows):
-                row = case.row(name, values)
+            if case.is_closed and (row := case.rows.get(f"{name} | {values}")):
                 scale, cosine = factors(case, of_slot(case))
-                yield Check(_case_label(case, f"{name}, {values}, scale"), scale, row["scale"], EXACT)
-                yield Check(_case_label(case, f"{name}, {values}, cosine"), cosine, row["cosine"], EXACT)
+                yield Check(_case_label(case, f"{name}, {values}, scale"), scale, row.scale, EXACT)
+                yield Check(_case_label(case, f"{name}, {values}, cosine"), cosine, row.cosine, EXACT)
 
     return checks
 
@@ -172,13 +138,13 @@ def _closed_noise(cases: Sequence[Case]) -> Iterator[Check]:
             for name, kind, lam in kinds:
                 expected = form.nsr(kind, lam)
                 tolerance = EXACT * max(1.0, expected or 0.0)
-                yield Check(_case_label(case, f"{name}, noise to signal"), expected, case.row(name)["nsr"], tolerance)
+                yield Check(_case_label(case, f"{name}, noise to signal"), expected, case.exact(name).nsr, tolerance)
 
 
 def _matched(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         if case.is_closed and case.multikey[0] == 1:
-            bad, ntpo = (case.row(name)["nsr"] for name in ("BAD, traces of NTPO 1", "NTPO, lambda_token 1"))
+            bad, ntpo = (case.exact(name).nsr for name in ("BAD, traces of NTPO 1", "NTPO, lambda_token 1"))
             yield Check(_case_label(case, "NTPO against BAD at its traces"), bad, ntpo, EXACT * max(1.0, bad or 0.0))
 
 
@@ -186,22 +152,29 @@ def _undiscounted(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         if case.gamma == 1.0:
             for name in ("NTPO, lambda_token 1", "NTPO, lambda_token 0.95", "ARCHER"):
-                yield Check(_case_label(case, name), 0.0, case.row(name)["bias"], EXACT)
+                yield Check(_case_label(case, name), 0.0, case.exact(name).bias, EXACT)
 
 
 def _direction(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
-        yield Check(_case_label(case, "ReBN, cosine"), 1.0, case.row("ReBN, infinite batch")["cosine"], EXACT)
+        yield Check(_case_label(case, "ReBN, cosine"), 1.0, case.exact("ReBN, infinite batch").cosine, EXACT)
+
+
+def _groups(case: Case) -> Iterator[tuple[str, int, Measured]]:
+    """Yield name and group size of the rows that are sampled."""
+    for key, row in case.rows.items():
+        name, is_group, size = key.partition(" | N = ")
+        if is_group:
+            yield name, int(size), row
 
 
 def _sampled(names: Sequence[str], predicted: Callable[[int], float]) -> Any:
     def checks(cases: Sequence[Case]) -> Iterator[Check]:
         for case in cases:
-            for row in case.rows:
-                if row["name"] in names:
-                    allowed = STANDARD_ERRORS * row["standard_error"]
-                    text = _case_label(case, f"{row['name']}, N = {row['group']}, bias")
-                    yield Check(text, predicted(row["group"]), row["bias"], allowed)
+            for name, size, row in _groups(case):
+                if name in names:
+                    allowed = STANDARD_ERRORS * (row.standard_error or 0.0)
+                    yield Check(_case_label(case, f"{name}, N = {size}, bias"), predicted(size), row.bias, allowed)
 
     return checks
 
@@ -209,24 +182,24 @@ def _sampled(names: Sequence[str], predicted: Callable[[int], float]) -> Any:
 def _grpo(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         if case.task in _BINARY:
-            for row in case.rows:
-                if row["name"] == "GRPO":
-                    factor = grpo_factor(case.facts["success"], row["group"])
-                    allowed = STANDARD_ERRORS * row["standard_error"] + 1e-5  # eps = 1e-6 beside the deviation
-                    yield Check(_case_label(case, f"GRPO, N = {row['group']}, scale"), factor, row["scale"], allowed)
+            for name, size, row in _groups(case):
+                if name == "GRPO":
+                    factor = grpo_factor(case.facts["success"], size)
+                    allowed = STANDARD_ERRORS * (row.standard_error or 0.0) + 1e-5  # eps = 1e-6 beside the deviation
+                    yield Check(_case_label(case, f"GRPO, N = {size}, scale"), factor, row.scale, allowed)
 
 
 def _halved(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
-        token, action = (case.row(name)["nsr"] for name in ("BAD, lambda_token 1", "action GAE (TWOSOME, turn-PPO)"))
-        if action:
+        token, action = (case.exact(name).nsr for name in ("BAD, lambda_token 1", "action GAE (TWOSOME, turn-PPO)"))
+        if action and token is not None:
             yield Check(_case_label(case, "BAD, lambda_token 1, over action GAE"), 0.75, token / action, 0.25 + EXACT)
 
 
 def _noiseless(cases: Sequence[Case]) -> Iterator[Check]:
     for case in cases:
         if case.is_closed and case.multikey[0] == 1 and case.multikey[2:] == (2, 1) and case.right == 0.5:
-            yield Check(_case_label(case, "BAD, lambda_token 0"), 0.0, case.row("BAD, lambda_token 0")["nsr"], 0.0)
+            yield Check(_case_label(case, "BAD, lambda_token 0"), 0.0, case.exact("BAD, lambda_token 0").nsr, 0.0)
 
 
 PREDICTIONS: tuple[Prediction, ...] = (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.runner.errors import StudyError
+from benchmarks.studies.credit_truth.cases import Case, Measured, cases_of
 from benchmarks.studies.credit_truth.measuring import TruthJob
-from benchmarks.studies.credit_truth.predictions import PREDICTIONS, Case
+from benchmarks.studies.credit_truth.predictions import PREDICTIONS
 from benchmarks.studies.credit_truth.sampling import CHUNK
 from benchmarks.studies.credit_truth.tables import tables
 from benchmarks.studies.engine.pieces import Pieces
@@ -64,36 +65,17 @@ FULL: tuple[TruthJob, ...] = (
     ),
 )
 """Jobs of the whole study, the longest first."""
-QUICK: tuple[TruthJob, ...] = (
-    _job("food-preparation", "ascended", (GAMMA, 1.0), 2),
-    _job("key-token 4", "ascended", _ALONE, 4),
-    _job("multikey 2 2 2 4", "start", _ALONE, 4),
-    _job(_WORDS[:3], "0.75", _ALONE, 0, "lengths"),
-    _job("worked-example", "start", (0.9, 1.0), 4),
-    _pocket("food-preparation", "ascended", 1),
-)
 
 
 def _listed(options: Options) -> list[TruthJob]:
-    jobs = QUICK if options.quick else FULL
-    chosen = options.chosen_tasks(dict.fromkeys(job.title for job in jobs))
-    return [job for job in jobs if job.title in chosen]
+    chosen = options.chosen_tasks(dict.fromkeys(job.title for job in FULL))
+    return [job for job in FULL if job.title in chosen]
 
 
 def _jobs(options: Options, pieces: Pieces) -> Iterator[TruthJob]:
     if tuple(options.seeds) != FINAL_SEEDS:
         raise StudyError("Expected no seeds: the samples of this study have their own. Fix: leave out --seeds.")
-    if not options.tuning_only:
-        yield from _listed(options)
-
-
-def cases_of(job: TruthJob, piece: Mapping[str, Any]) -> Iterator[Case]:
-    """Yield the cases of a piece."""
-    for task, content in piece["cases"].items():
-        facts = {name: value for name, value in content.items() if name != "gammas"}
-        for gamma, result in content["gammas"].items():
-            more = {name: value for name, value in result.items() if name != "rows"}
-            yield Case(task, job.parameters, job.policy, float(gamma), facts | more, result["rows"])
+    yield from _listed(options)
 
 
 def _report(options: Options, pieces: Pieces) -> Report:
@@ -104,28 +86,23 @@ def _report(options: Options, pieces: Pieces) -> Report:
         if piece is None:
             missing.append(str(job))
         else:
-            cases += cases_of(job, piece)
+            cases += cases_of(job.parameters, job.policy, piece)
             runs.append(job.name)
     checked = [_checked(prediction, cases) for prediction in PREDICTIONS]
     content = {
         "gae_lambda": 0.95,
         "episodes_per_part": CHUNK,
-        "columns": list(_COLUMNS),
+        "columns": list(Measured._fields),
         "predictions": checked,
         "missing": missing,
         "runs": runs,
-        "cases": [_to_json(case) for case in cases],
+        "cases": [case.to_json() for case in cases],
     }
-    lines = [
-        f"{row['name']}: {row['held']} of {row['checked']} hold" + (f"; {row['failures']}" if row["failures"] else "")
-        for row in checked
-    ]
-    lines += [f"Missing: {name}" for name in missing]
     if not cases:
-        return Report(content, {}, lines)
+        return Report(content, {})
     from benchmarks.studies.credit_truth.pictures import pictures
 
-    return Report(content, pictures(cases), lines)
+    return Report(content, pictures(cases))
 
 
 def _checked(prediction: Any, cases: list[Case]) -> dict[str, Any]:
@@ -150,32 +127,10 @@ def _checked(prediction: Any, cases: list[Case]) -> dict[str, Any]:
     }
 
 
-_COLUMNS = ("bias", "scale", "cosine", "nsr", "snr_per_step", "standard_error")
-
-
-def _to_json(case: Case) -> dict[str, Any]:
-    """Return a case; its rows are lines of text, as JSON in lines of one number would be long."""
-
-    def shown(value: float | None) -> str:
-        return "-" if value is None else f"{value:.5g}"
-
-    rows = {}
-    for row in case.rows:
-        name = row["name"]
-        name += f" | {row['values']}" if "values" in row else ""
-        name += f" | N = {row['group']}" if "group" in row else ""
-        rows[name] = " ".join(shown(row.get(column, 0.0)) for column in _COLUMNS)
-    facts = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in case.facts.items()}
-    facts["norms"] = {name: float(f"{value:.6g}") for name, value in case.facts["norms"].items()}
-    about = {"task": case.task, "parameters": case.parameters, "policy": case.policy, "gamma": case.gamma}
-    return {**about, **facts, "rows": rows}
-
-
 CREDIT_TRUTH = Study(
     "credit-truth",
     "mean and variance of every estimator of credit against the exact policy gradient",
     _jobs,
     _report,
     tables,
-    has_quick=True,
 )

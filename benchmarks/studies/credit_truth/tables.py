@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from benchmarks.studies.credit_truth.cases import Case, Measured, find_case
 from lang_envs.report import Table
 
 Content = Mapping[str, Any]
@@ -57,43 +58,15 @@ _ALIGNED = 0.9995
 """Smallest cosine that counts as the right direction."""
 
 
-class Measured(NamedTuple):
-    """Numbers of an estimator on a case; None where undefined."""
-
-    bias: float | None
-    scale: float | None
-    cosine: float | None
-    nsr: float | None
-    snr_per_step: float | None
-    standard_error: float
-
-
-def measured(case: Content | None, name: str) -> Measured | None:
-    """Return the numbers of a row of a case; None where there are none."""
-    if case is None or name not in case["rows"]:
-        return None
-    bias, scale, cosine, nsr, snr, error = (None if cell == "-" else float(cell) for cell in case["rows"][name].split())
-    return Measured(bias, scale, cosine, nsr, snr, error or 0.0)
-
-
-def find(
-    content: Content, task: str, policy: str = "ascended", parameters: str = "tabular", gamma: float = 0.95
-) -> Content | None:
-    """Return a case; None where it is missing."""
-    wanted = (task, policy, parameters, gamma)
-    cases = content["cases"]
-    matching = (case for case in cases if (case["task"], case["policy"], case["parameters"], case["gamma"]) == wanted)
-    return next(matching, None)
-
-
-def on_tasks(content: Content, name: str, gamma: float = 0.95) -> list[Measured | None]:
+def on_tasks(cases: Sequence[Case], name: str, gamma: float = 0.95) -> list[Measured | None]:
     """Return the numbers of a row on every task of `TASKS`, by the ascended policy."""
-    return [measured(find(content, task, gamma=gamma), name) for task in TASKS]
+    of_tasks = [find_case(cases, task, gamma=gamma) for task in TASKS]
+    return [None if case is None else case.rows.get(name) for case in of_tasks]
 
 
 def verdict_on(rows: Sequence[Measured]) -> str:
     """Say how an estimator is wrong on average over tasks, if it is."""
-    if all(row.bias is not None and row.bias <= max(1e-10, 3 * row.standard_error) for row in rows):
+    if all(row.bias is not None and row.bias <= max(1e-10, 3 * (row.standard_error or 0.0)) for row in rows):
         return "unbiased"
     cosines = [row.cosine for row in rows]
     if any(cosine is None for cosine in cosines):
@@ -107,13 +80,13 @@ def verdict_on(rows: Sequence[Measured]) -> str:
 
 def tables(content: Content) -> Iterator[Table]:
     """Yield the tables of the content of the JSON file."""
-    if content["cases"]:
+    if cases := [Case.from_json(entry) for entry in content["cases"]]:
         yield _predictions(content)
-        yield _averages(content)
-        yield _critics(content)
-        yield _gammas(content)
-        yield _pocket(content)
-        yield _cases(content)
+        yield _averages(cases)
+        yield _critics(cases)
+        yield _gammas(cases)
+        yield _pocket(cases)
+        yield _cases(cases)
 
 
 def _predictions(content: Content) -> Table:
@@ -136,10 +109,10 @@ def _number(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.4g}"
 
 
-def _averages(content: Content) -> Table:
-    rows_of = {key: on_tasks(content, key) for key in _ROWS}
+def _averages(cases: Sequence[Case]) -> Table:
+    rows_of = {key: on_tasks(cases, key) for key in _ROWS}
     rows = [
-        (_title(key), verdict_on([row for row in of_key if row is not None]), *_cells(of_key, "cosine", "nsr"))
+        (row_title(key), verdict_on([row for row in of_key if row is not None]), *_cells(of_key, "cosine", "nsr"))
         for key, of_key in rows_of.items()
         if any(of_key)
     ]
@@ -147,9 +120,9 @@ def _averages(content: Content) -> Table:
     return Table("Direction and noise", ("estimator", "on average", *TASKS.values()), rows, remark)
 
 
-def _critics(content: Content) -> Table:
+def _critics(cases: Sequence[Case]) -> Table:
     rows = [
-        (name, critic, *_cells(on_tasks(content, f"{name} | {critic}"), "bias", "nsr"))
+        (name, critic, *_cells(on_tasks(cases, f"{name} | {critic}"), "bias", "nsr"))
         for name in _WITH_CRITICS
         for critic in _CRITICS
     ]
@@ -157,9 +130,9 @@ def _critics(content: Content) -> Table:
     return Table("Worse critics", ("estimator", "critic", *TASKS.values()), rows, remark)
 
 
-def _gammas(content: Content) -> Table:
+def _gammas(cases: Sequence[Case]) -> Table:
     rows = [
-        (name, f"{gamma:g}", *_cells(on_tasks(content, f"{name} | exact", gamma), "scale", "cosine"))
+        (name, f"{gamma:g}", *_cells(on_tasks(cases, f"{name} | exact", gamma), "scale", "cosine"))
         for name in ("NTPO, lambda_token 1", "NTPO, lambda_token 0.95", "ARCHER")
         for gamma in (0.9, 0.95, 0.99, 1.0)
     ]
@@ -167,35 +140,37 @@ def _gammas(content: Content) -> Table:
     return Table("Discount inside actions", ("estimator", "gamma", *TASKS.values()), rows, remark)
 
 
-def _pocket(content: Content) -> Table:
+def _pocket(cases: Sequence[Case]) -> Table:
     tasks = (*list(TASKS)[:-1], "multikey 1 2 2 4")
-    cases = [find(content, task, "ascended", "pocket") or find(content, task, "start", "pocket") for task in tasks]
-    rows = [(_title(key), *_cells([measured(case, key) for case in cases], "cosine", "nsr")) for key in _ROWS]
+    of_tasks = [
+        find_case(cases, task, "ascended", "pocket") or find_case(cases, task, "start", "pocket") for task in tasks
+    ]
+    measured = {key: [None if case is None else case.rows.get(key) for case in of_tasks] for key in _ROWS}
+    rows = [(row_title(key), *_cells(of_key, "cosine", "nsr")) for key, of_key in measured.items()]
     remark = (
         "Cosine and noise to signal; the ascended policy (Tomato Salad: the untrained model, already at 61 % success)."
     )
     return Table("LoRA matrices of the pocket model", ("estimator", *TASKS.values()), rows, remark)
 
 
-def _cases(content: Content) -> Table:
+def _cases(cases: Sequence[Case]) -> Table:
     rows = []
-    for case in content["cases"]:
-        if case["gamma"] != 0.95 or not (case["episodes_sampled"] or case["parameters"] == "pocket"):
+    for case in cases:
+        facts = case.facts
+        if case.gamma != 0.95 or not (facts["episodes_sampled"] or case.parameters == "pocket"):
             continue
-        error = max(float(line.split()[-1]) for line in case["rows"].values())
+        error = max(row.standard_error or 0.0 for row in case.rows.values())
         rows.append(
             (
-                case["task"],
-                case["parameters"],
-                case["policy"],
-                f"{case['success']:.3f}",
-                f"{case['decisions']:.1f}",
-                f"{case['tokens_per_action']:.1f}",
-                f"{case['dimensions']}",
-                f"{case['cosine_run_disc']:.3f}",
-                f"{case['cosine_run_one']:.3f}",
-                f"{case['episodes_sampled']:,}",
-                f"{error:.3f}" if case["episodes_sampled"] else "",
+                *case[:3],
+                f"{facts['success']:.3f}",
+                f"{facts['decisions']:.1f}",
+                f"{facts['tokens_per_action']:.1f}",
+                f"{facts['dimensions']}",
+                f"{facts['cosine_run_disc']:.3f}",
+                f"{facts['cosine_run_one']:.3f}",
+                f"{facts['episodes_sampled']:,}",
+                f"{error:.3f}" if facts["episodes_sampled"] else "",
             )
         )
     head = ("task", "parameters", "policy", "success", "decisions", "tokens", "dimensions")
@@ -203,7 +178,8 @@ def _cases(content: Content) -> Table:
     return Table("Cases", (*head, *further), rows)
 
 
-def _title(key: str) -> str:
+def row_title(key: str) -> str:
+    """Return the name of a row in tables and pictures."""
     return key.removesuffix(" | exact").replace(" | ", ", ")
 
 

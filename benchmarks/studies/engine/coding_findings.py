@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.studies.engine.findings import largest, rounded
+from benchmarks.studies.engine.findings import rounded
 from benchmarks.studies.engine.jobs import CONTROLS
 from benchmarks.studies.engine.pieces import Piece, identifier
 from benchmarks.studies.engine.tables import interval_cell
@@ -59,8 +59,8 @@ def measured(measure: Measure, runs: Sequence[Floats]) -> float:
     return float(measure(*(np.asarray(total, dtype=np.float64) for total in totals)))
 
 
-def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats] | None = None) -> Estimate:
-    """Return a measure of all attempts together, or its excess over that of other runs.
+def interval_of(measure: Measure, runs: Sequence[Floats]) -> Estimate:
+    """Return a measure of all attempts together.
 
     The interval is by bootstrap: seeds are drawn, and of each its attempts. With one seed, only the attempts vary, and
     the interval does not cover other seeds.
@@ -68,16 +68,12 @@ def interval_of(measure: Measure, runs: Sequence[Floats], other: Sequence[Floats
     Args:
         measure: Measure, one of the values of `MEASURES`.
         runs: AUCs of attempts by seed, `[n]` each.
-        other: AUCs of other attempts by seed, whose measure is subtracted.
 
     Returns:
-        Estimate of the measure, or of the difference. Its value may be NaN, if no code ran; it has no interval then.
+        Estimate of the measure. Its value may be NaN, if no code ran; it has no interval then.
     """
-    rng = np.random.default_rng(_SEED)
-    value = measured(measure, runs) - (0.0 if other is None else measured(measure, other))
-    drawn = measure(*_resampled(runs, rng))
-    if other is not None:
-        drawn = drawn - measure(*_resampled(other, rng))
+    value = measured(measure, runs)
+    drawn = measure(*_resampled(runs, np.random.default_rng(_SEED)))
     defined = drawn[~np.isnan(drawn)]
     if not len(defined) or np.isnan(value):
         return Estimate(value, None, None)
@@ -124,71 +120,28 @@ class TableFindings(NamedTuple):
         whole = method in CONTROLS
         return [areas_of(run["areas"] if whole else ending(run["areas"])) for run in self.runs[method].values()]
 
-    def rise(self, method: str, measure: str) -> Estimate | None:
-        """Return the increase over the untrained model at the end; None where one of them was not run."""
-        if not self.runs[method] or not self.runs[CONTROLS[0]]:
-            return None
-        return interval_of(MEASURES[measure], self.ends(method), self.ends(CONTROLS[0]))
-
-    def bests(self, method: str, where: str) -> dict[int, float]:
+    def bests(self, method: str, of: str) -> list[float]:
         """Return the AUC of the best code by seed, as `"paid"` or on `"fresh"` halves, for seeds that have any."""
-        best_of: dict[int, float] = {}
         if self.table == GENERATED:  # another table in every episode: no code is the best one
-            return best_of
-        for seed, run in self.runs[method].items():
-            best = run["best"] or {}
-            value = best.get("area") if where == "paid" else (best.get("fresh") or {}).get("mean")
-            if value is not None:
-                best_of[seed] = float(value)
-        return best_of
-
-    def found_at(self, method: str) -> list[int]:
-        """Attempt number of the best code of each run, from 1; of runs that have any."""
-        return [run["best"]["attempt"] + 1 for run in self.runs[method].values() if run["best"]]
-
-    def beats(self, method: str, control: str, where: str) -> tuple[int, int] | None:
-        """Return the number of common seeds whose best code beats the control's, and of all common seeds.
-
-        None if there are no common seeds, or no scores on fresh halves where these are wanted.
-
-        A run without any code that runs there has lost, against any other.
-        """
-        bests_of_method, bests_of_control = self.bests(method, where), self.bests(control, where)
-        common = self.runs[method].keys() & self.runs[control].keys()
-        bests = [run["best"] for name in (method, control) for run in self.runs[name].values() if run["best"]]
-        if where == "fresh" and not any(best.get("fresh") for best in bests):
-            return None  # scores of different tables are no best code
-        won = sum(bests_of_method.get(seed, -np.inf) > bests_of_control.get(seed, -np.inf) for seed in common)
-        return (won, len(common)) if common else None
+            return []
+        best = [run["best"] for run in self.runs[method].values() if run["best"]]
+        scores = [code["area"] if of == "paid" else (code["fresh"] or {}).get("mean") for code in best]
+        return [float(score) for score in scores if score is not None]
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry of the report."""
-        methods = {method: self._method(method) for method, runs in self.runs.items() if runs}
+        methods = {
+            method: {
+                "runs": {str(seed): name for seed, name in self.names.get(method, {}).items()},
+                "seeds": list(runs),
+                "end": {name: rounded(interval_of(measure, self.ends(method))) for name, measure in MEASURES.items()},
+                "best": {of: [round(score, 4) for score in self.bests(method, of)] for of in ("paid", "fresh")},
+                "length": round(float(self.lengths(method).mean()), 1),
+            }
+            for method, runs in self.runs.items()
+            if runs
+        }
         return {"preprocessing": self.preprocessing, "methods": methods}
-
-    def _method(self, method: str) -> dict[str, Any]:
-        runs, places = self.runs[method], ("paid", "fresh")
-        content: dict[str, Any] = {
-            "runs": {str(seed): name for seed, name in self.names.get(method, {}).items()},
-            "seeds": list(runs),
-            "end": {name: rounded(interval_of(measure, self.ends(method))) for name, measure in MEASURES.items()},
-            "best": {where: [round(score, 4) for score in self.bests(method, where).values()] for where in places},
-            "found_at": self.found_at(method),
-            "distinct": [run["distinct"] for run in runs.values()],
-            "seconds": [run["seconds"] for run in runs.values()],
-            "length": round(float(self.lengths(method).mean()), 1),
-        }
-        if method in CONTROLS:
-            return content
-        rises = {name: self.rise(method, name) for name in MEASURES}
-        content["more_than_untrained"] = {name: None if rise is None else rounded(rise) for name, rise in rises.items()}
-        content["best_against"] = {
-            control: {where: self.beats(method, control, where) for where in places}
-            for control in CONTROLS
-            if control in self.runs
-        }
-        content["largest_first_ratio_error"] = largest([run["largest_first_ratio_error"] for run in runs.values()])
-        return content
 
 
 def coding_tables(content: Mapping[str, Any]) -> Iterator[Table]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.studies.engine.findings import Findings, Planned, Row, Trend, find, judged, lines, planned_rows
+from benchmarks.studies.engine.findings import Findings, Planned, Row, Trend, find, judged, planned_rows
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Report
@@ -56,8 +56,7 @@ class Comparing(NamedTuple):
 
     def comparisons(self, options: Options) -> list[Comparison]:
         """Return the comparisons of the chosen tasks."""
-        by_name = {task.name: task for task, _ in self.arms}
-        chosen = options.chosen_tasks(by_name, {task.env_id: name for name, task in by_name.items()})
+        chosen = options.chosen_tasks(task.name for task, _ in self.arms)
         return [self.comparison(task, arms) for task, arms in self.arms if task.name in chosen]
 
     def comparison(self, task: Task, arms: tuple[Arm, ...]) -> Comparison:
@@ -68,22 +67,10 @@ class Comparing(NamedTuple):
 
     def jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
         """Yield tuning and final runs, comparison by comparison; each once."""
-        names: set[str] = set()
-        for job in self._jobs(options, pieces):
-            if job.name not in names:
-                names.add(job.name)
-                yield job
-
-    def _jobs(self, options: Options, pieces: Pieces) -> Iterator[Job]:
-        for comparison in self.comparisons(options):
-            yield from comparison.jobs(options, pieces)
-        if self.beside is not None and not options.tasks and not options.tuning_only:
-            yield from self.beside.jobs(options.checked_seeds())
-
-    def _beside_runs(self, options: Options, pieces: Pieces) -> list[str]:
-        """Return the names of the pieces of the measurements beside the curves, for `reproduce`."""
-        jobs = () if self.beside is None else self.beside.jobs(options.seeds)
-        return [job.name for job in jobs if pieces.find(job) is not None]
+        jobs = [job for comparison in self.comparisons(options) for job in comparison.jobs(options, pieces)]
+        if self.beside is not None and not options.tasks:
+            jobs += self.beside.jobs(options.checked_seeds())
+        yield from {job.name: job for job in jobs}.values()
 
     def findings(self, options: Options, pieces: Pieces) -> list[Findings]:
         """Return findings of all comparisons."""
@@ -96,6 +83,7 @@ class Comparing(NamedTuple):
         if self.beside is not None:
             planned += self.beside.rows(pieces, self.seeds)
         rows = judged(planned, len(self.seeds))
+        beside = () if self.beside is None else self.beside.jobs(options.seeds)
         content = {
             "seeds": list(options.seeds),
             "statistics": f"Interquartile mean over seeds; {LEVEL:.0%} intervals ({RESAMPLES:,} bootstrap samples).",
@@ -103,19 +91,18 @@ class Comparing(NamedTuple):
             "missing": [f"{finding.comparison.task.name}: {gap}" for finding in findings for gap in finding.missing],
             "comparisons": [finding.to_json() for finding in findings],
             "primary": rows,
-            "beside_runs": self._beside_runs(options, pieces),
+            "beside_runs": [job.name for job in beside if pieces.find(job) is not None],  # for `reproduce`
             **({} if self.beside is None else self.beside.content(pieces, options.seeds)),
         }
-        shown = list(lines(findings, rows))
         if not any(finding.methods for finding in findings):
-            return Report(content, {}, shown)
+            return Report(content, {})
         from benchmarks.studies.engine.pictures import curves_figure, dots_figure
 
         areas = dots_figure(findings, "area", "mean height of the learning curve")
-        return Report(content, {"": curves_figure(findings, self.title), "_areas": areas}, shown)
+        return Report(content, {"": curves_figure(findings, self.title), "_areas": areas})
 
     def tables(self, content: Mapping[str, Any]) -> Iterator[Table]:
-        """Yield the tables of the content of its JSON file, for the HTML report and the site."""
+        """Yield the tables of the content of its JSON file, for the terminal and the site."""
         yield planned_comparisons(content)
         yield from curve_tables(content)
         if self.beside is not None:

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from benchmarks.reports.statistics import SETTLED, difference, holm, probability_of_improvement, rank_test
+from benchmarks.reports.statistics import SETTLED, difference, holm, rank_test
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.tuning import LEARNED_SHARE, Arguments, Comparison, area
 from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learning_curve, mean
 
-_AREAS = "difference of mean areas"
+AREAS = "difference of mean areas"
+"""Measure of the effect of most rows."""
 MEASURES = {"area": "area under the curve", "final": "last return"}
 """Measures by name: methods are compared by the mean height of the learning curve; its last point is shown too."""
 NEAR_OPTIMUM = 0.95
@@ -130,13 +131,11 @@ class Finding(NamedTuple):
             "at_edge_of_rates": rate in (rates[0], rates[-1]),
             "runs": {str(seed): name for seed, name in self.names.items()},
             "seeds": list(self.runs),
-            "untrained": round(float(np.mean([run["returns"][0] for run in runs])), 4),
             **{measure: rounded(estimate([self.scores(measure)]), 6) for measure in MEASURES},
             **{f"{measure}s": self.scores(measure).round(6).tolist() for measure in MEASURES},
             "final_success": round(float(np.mean([run["success"][-1] for run in runs])), 4),
             "learned": self.learned,
             "steps_to_optimum": None if facts is None else self.steps_to(NEAR_OPTIMUM * facts["oracle"]),
-            "largest_first_ratio_error": largest([run["largest_first_ratio_error"] for run in runs]),
             "cpu_seconds": round(float(np.mean([run["cpu_seconds"] for run in runs])), 1),
             "curve": {name: getattr(curve, name).round(4).tolist() for name in Curve._fields},
         }
@@ -158,11 +157,6 @@ class Findings(NamedTuple):
     missing: list[str]
     tuning: dict[str, dict[float, list[float]]]
     facts: Piece | None
-
-    @property
-    def where(self) -> str:
-        """Name of the comparison in sentences."""
-        return f"{self.comparison.task.name}, {self.comparison.title}"
 
     @property
     def choices(self) -> float | None:
@@ -217,7 +211,6 @@ class Row(NamedTuple):
         seeds: Number of runs of each method.
         effect: Difference or correlation.
         p: P-value of the test, not corrected.
-        probability: Probability that a seed of the first method is better.
         gated: Whether the baseline has to learn.
         learned: Share of the baseline's seeds that learned; None if that is unknown yet.
         at_floor: Whether both methods fail, so that a difference is uninformative.
@@ -232,7 +225,6 @@ class Row(NamedTuple):
     seeds: tuple[int, ...] = ()
     effect: Estimate | None = None
     p: float | None = None
-    probability: Estimate | None = None
     gated: bool = False
     learned: float | None = None
     at_floor: bool = False
@@ -243,7 +235,6 @@ class Row(NamedTuple):
             seeds=(len(first), len(second)),
             effect=difference(first, second),
             p=rank_test(first, second),
-            probability=probability_of_improvement([first], [second]),
         )
 
     def tested_in_pairs(self, first: Floats, second: Floats) -> Row:
@@ -252,7 +243,6 @@ class Row(NamedTuple):
             seeds=(len(first),),
             effect=estimate([first - second], mean),
             p=float(stats.wilcoxon(first, second, method="exact").pvalue) if len(first) > 1 else 1.0,
-            probability=estimate([(first > second) + 0.5 * (first == second)], mean),
         )
 
     def to_json(self, corrected: float | None, n_seeds: int) -> dict[str, Any]:
@@ -263,7 +253,6 @@ class Row(NamedTuple):
             **record,
             "seeds": list(self.seeds),
             "effect": None if self.effect is None else rounded(self.effect, 6),
-            "probability": None if self.probability is None else rounded(self.probability, 6),
             "p": None if self.p is None else float(f"{self.p:.6g}"),
             "corrected_p": None if corrected is None else float(f"{corrected:.6g}"),
             "verdict": self.verdict(corrected, n_seeds),
@@ -319,7 +308,7 @@ def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend
 
 def _compared(plan: Planned, findings: Findings) -> Row:
     pair = f"{plan.first} against {plan.second}"
-    measure = _AREAS if plan.measure == "area" else f"{_AREAS} of {plan.measure}"
+    measure = AREAS if plan.measure == "area" else f"{AREAS} of {plan.measure}"
     row = Row(plan.claim, findings.comparison.task.name, pair, plan.prediction, measure, findings.choices)
     if not {plan.first, plan.second} <= findings.methods.keys():
         return row
@@ -357,45 +346,12 @@ def as_predicted(row: Mapping[str, Any]) -> bool | None:
     return None if sign is None else sign == row["prediction"]
 
 
-def primary_table(rows: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return head and rows of a table of planned comparisons, of rows as `judged` returns them."""
-    head = ("task", "choices", "comparison", "verdict", "predicted (came true)", "effect", "p, corrected", "seeds")
-    came_true = {None: "", True: " (yes)", False: " (no)"}
-    return head, [
-        (
-            row["task"],
-            "" if row["choices_per_action"] is None else f"{row['choices_per_action']:.2f}",
-            row["comparison"],
-            row["verdict"],
-            row["prediction"] + came_true[as_predicted(row)],
-            effect_of(row),
-            f"{row['corrected_p']:.2g}" if row["effect"] else "",
-            ", ".join(map(str, row["seeds"])),
-        )
-        for row in rows
-    ]
-
-
-def effect_of(row: Mapping[str, Any]) -> str:
-    """Show the effect of a row: a difference of areas with its interval, another measure with its name."""
-    if not row["effect"]:
-        return ""
-    shown = _value(row["effect"], 3)
-    return shown if row["effect_is"] == _AREAS else f"{row['effect_is']} {shown}"
-
-
 def rounded(quantity: Estimate, digits: int = 4) -> dict[str, float | None]:
     """Round for JSON: unknown values and NaN are None."""
     return {
         name: None if value is None or np.isnan(value) else round(float(value), digits)
         for name, value in quantity._asdict().items()
     }
-
-
-def largest(errors: Sequence[float | None]) -> float | None:
-    """Return the largest of the errors; None if one of them is no number."""
-    errors_known = [error for error in errors if error is not None]
-    return max(errors_known) if len(errors_known) == len(errors) else None
 
 
 def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findings:
@@ -410,7 +366,7 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
     methods, missing = {}, []
     for arm in comparison.arms:
         jobs = dict(zip(seeds, comparison.final_jobs(arm, chosen[arm.name], seeds), strict=True))
-        runs = {seed: piece for seed, job in jobs.items() if (piece := pieces.find(job)) is not None}
+        runs = pieces.select(jobs)
         if runs:
             names = {seed: jobs[seed].name for seed in runs}
             left = comparison.further_left(arm, pieces)
@@ -421,23 +377,3 @@ def find(comparison: Comparison, pieces: Pieces, seeds: Sequence[int]) -> Findin
         if len(runs) < len(seeds):
             missing.append(f"{arm.name}, seeds {', '.join(str(seed) for seed in seeds if seed not in runs)}")
     return Findings(comparison, methods, missing if methods else ["all final runs"], tuning, facts)
-
-
-def lines(findings: Sequence[Findings], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield lines for the terminal: verdicts, orderings, missing runs."""
-    for row in rows:
-        shown = ""
-        if row["effect"] is not None:
-            shown = f", {row['effect_is']} {_value(row['effect'], 3)}, corrected p {row['corrected_p']:.2g}"
-        expected = "" if as_predicted(row) is not False else f" (predicted: {row['prediction']})"
-        yield f"{row['task']}: {row['comparison']}: {row['verdict']}{expected}{shown}"
-    for finding in findings:
-        if len(finding.methods) > 1:
-            parts = (f"{name} {_value(value._asdict(), 3)}" for name, value in finding.order("area").items())
-            yield f"{finding.where}, by area: {' > '.join(parts)}"
-    yield from (f"Missing: {finding.where}: {gap}" for finding in findings for gap in finding.missing)
-
-
-def _value(figure: Mapping[str, float | None], digits: int) -> str:
-    interval = "" if figure["low"] is None else f" [{figure['low']:.{digits}f}, {figure['high']:.{digits}f}]"
-    return f"{figure['value']:.{digits}f}{interval}"

@@ -56,10 +56,6 @@ class Job(ABC):
         result: Mapping[str, Any] = getattr(import_module(module), function)(self)
         return result
 
-    @abstractmethod
-    def outcome(self, result: Mapping[str, Any]) -> str:
-        """Return a result in a few words."""
-
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that the result depends on, as read back from JSON."""
@@ -115,51 +111,6 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class TrainingJob(Job):
-    """One training run with an embedded model; see `training.run_training`.
-
-    Attributes:
-        algorithm: Name of a class of `poad_sb3`.
-        env_id: Id of the task.
-        steps: Environment steps; with 0 the untrained model is evaluated.
-        seed: Seed of everything random in training.
-        arguments: Arguments of the algorithm; written out, so that a changed default does not change the job.
-        evaluation: Evaluations during the training and after it.
-        env_kwargs: Arguments of `gym.make`.
-    """
-
-    runner = "benchmarks.studies.engine.training:run_training"
-    n_envs: ClassVar[int] = 1
-    algorithm: str
-    env_id: str
-    steps: int
-    seed: int
-    arguments: Mapping[str, Any]
-    evaluation: Evaluation
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def surroundings(self) -> dict[str, Any]:
-        return {"model": checksum(self.arguments.get("policy_kwargs", {}).get("model", "pocket"))}
-
-    @property
-    def label(self) -> str:
-        return f"{short_name(self.env_id)}_{self.algorithm}_{self.steps}_{self.seed}"
-
-    @property
-    def kind(self) -> str:
-        model = self.arguments.get("policy_kwargs", {}).get("model", "")
-        return "_".join(filter(None, (super().kind, self.arguments.get("action_sampling"), model)))
-
-    def outcome(self, result: Mapping[str, Any]) -> str:
-        return str(result["returns"][-1])
-
-    def __str__(self) -> str:
-        rate = self.arguments.get("learning_rate")
-        return f"{self.algorithm} on {self.env_id}, {self.steps:,} steps, learning rate {rate}, seed {self.seed}"
-
-
-@dataclass(frozen=True)
 class Cloning:
     """Behaviour cloning of a noisy oracle, before a training; see `poad_sb3.bc`.
 
@@ -185,15 +136,57 @@ class Cloning:
 
 
 @dataclass(frozen=True)
+class TrainingJob(Job):
+    """One training run with an embedded model; see `training.run_training`.
+
+    Attributes:
+        algorithm: Name of a class of `poad_sb3`.
+        env_id: Id of the task.
+        steps: Environment steps; with 0 the untrained model is evaluated.
+        seed: Seed of everything random in training.
+        arguments: Arguments of the algorithm; written out, so that a changed default does not change the job.
+        evaluation: Evaluations during the training and after it.
+        env_kwargs: Arguments of `gym.make`.
+    """
+
+    runner = "benchmarks.studies.engine.training:run_training"
+    n_envs: ClassVar[int] = 1
+    cloning: ClassVar[Cloning | None] = None
+    algorithm: str
+    env_id: str
+    steps: int
+    seed: int
+    arguments: Mapping[str, Any]
+    evaluation: Evaluation
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def surroundings(self) -> dict[str, Any]:
+        return {"model": checksum(self.arguments.get("policy_kwargs", {}).get("model", "pocket"))}
+
+    @property
+    def label(self) -> str:
+        return f"{short_name(self.env_id)}_{self.algorithm}_{self.steps}_{self.seed}"
+
+    @property
+    def kind(self) -> str:
+        model = self.arguments.get("policy_kwargs", {}).get("model", "")
+        return "_".join(filter(None, (super().kind, self.arguments.get("action_sampling"), model)))
+
+    def __str__(self) -> str:
+        rate = self.arguments.get("learning_rate")
+        return f"{self.algorithm} on {self.env_id}, {self.steps:,} steps, learning rate {rate}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
 class WarmStartJob(TrainingJob):
-    """A training that begins from behaviour cloning; see `training.run_warm_start`.
+    """A training that begins from behaviour cloning.
 
     Attributes:
         cloning: Behaviour cloning of the same policy, before the first step.
     """
 
-    runner = "benchmarks.studies.engine.training:run_warm_start"
-    cloning: Cloning = field(kw_only=True)
+    cloning: Cloning = field(kw_only=True)  # type: ignore[misc]  # a constant of the other jobs
 
     @property
     def label(self) -> str:
@@ -214,7 +207,7 @@ class PresetJob(TrainingJob):
 
     runner = "benchmarks.studies.engine.training:run_preset"
     n_envs: int = field(kw_only=True)  # type: ignore[misc]  # a constant of the other jobs
-    cloning: Cloning | None = field(kw_only=True)
+    cloning: Cloning | None = field(kw_only=True)  # type: ignore[misc]
 
     @property
     def label(self) -> str:
@@ -249,9 +242,6 @@ class TaskJob(Job):
     @property
     def label(self) -> str:
         return f"{short_name(self.env_id)}_task"
-
-    def outcome(self, result: Mapping[str, Any]) -> str:
-        return f"{result['choices_per_action']} choices per action"
 
     def __str__(self) -> str:
         return f"{self.model} untrained on {self.env_id}"
@@ -297,13 +287,6 @@ class CodingJob(Job):
     @property
     def label(self) -> str:
         return f"coding_{self.table}_{self.method}_{self.attempts}_{self.seed}"
-
-    def outcome(self, result: Mapping[str, Any]) -> str:
-        ending = result["areas"][-max(1, len(result["areas"]) // 8) :]
-        ran = [area for area in ending if area is not None]
-        mean = f"{sum(ran) / len(ran):.4f}" if ran else "-"
-        best = "-" if result["best"] is None else f"{result['best']['area']:.4f}"
-        return f"at the end {len(ran) / len(ending):.0%} run, AUC {mean}; best {best}; {result['seconds']} s"
 
     def __str__(self) -> str:
         rate = f", learning rate {self.arguments['learning_rate']}" if "learning_rate" in self.arguments else ""

@@ -21,8 +21,20 @@ from poad_sb3.common.episode_lines import discount_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_WIDTH, _HEIGHT = 4.6, 3.3
 _LETTER, _HANDLE = 5.2, 36.0  # width in points of the legend's letters, and of a line with its gaps
+
+
+def panels(
+    n: int, columns: int, width: float, height: float, margin: float = 0.0, **options: Any
+) -> tuple[Figure, NDArray[Any]]:
+    """Return a figure and its grid of `n` panels, `[rows, columns]`; the rest of the grid is empty."""
+    columns = min(columns, n)
+    rows = -(-n // columns)
+    figure = Figure(figsize=(1 + width * columns, margin + height * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, **options)
+    for axes in grid.flat[n:]:
+        axes.set_visible(False)
+    return figure, grid
 
 
 @style()
@@ -30,13 +42,8 @@ def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
     """Draw learning curves: a panel for each task that has runs."""
     shown = [finding for finding in findings if finding.methods]
     names = _names(findings)
-    columns = 2 if len(shown) > 1 else 1
-    rows = -(-len(shown) // columns)
-    figure = Figure(figsize=(1 + _WIDTH * columns, 0.9 + _HEIGHT * rows), layout="constrained")
-    figure.suptitle(textwrap.fill(title, 62 * columns), fontsize=11)
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat[len(shown) :]:
-        axes.set_visible(False)
+    figure, grid = panels(len(shown), 2, 4.6, 3.3, 0.9)
+    figure.suptitle(textwrap.fill(title, 62 * grid.shape[1]), fontsize=11)
     for axes, finding in zip(grid.flat, shown, strict=False):
         _curves_panel(axes, finding, names)
     _legend(figure, grid)
@@ -83,13 +90,8 @@ def _legend(figure: Figure, grid: NDArray[Any]) -> None:
 def dots_figure(findings: Sequence[Findings], measure: str, xlabel: str) -> Figure:
     """Draw a panel for each comparison: a dot for every run, and interquartile means with intervals."""
     shown = [finding for finding in findings if finding.methods]
-    columns = min(len(shown), 4)
-    rows = -(-len(shown) // columns)
     n_arms = max(len(finding.comparison.arms) for finding in shown)
-    figure = Figure(figsize=(1 + 3.6 * columns, (1.1 + 0.34 * n_arms) * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False)
-    for axes in grid.flat[len(shown) :]:
-        axes.set_visible(False)
+    figure, grid = panels(len(shown), 4, 3.6, 1.1 + 0.34 * n_arms)
     places = color_places(_names(findings))
     for axes, finding in zip(grid.flat, shown, strict=False):
         _dots_panel(axes, finding, measure, places)

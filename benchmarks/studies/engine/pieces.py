@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks.runner.errors import StudyError
 from benchmarks.runner.files import write_json
@@ -25,6 +25,9 @@ COST = "job_seconds"
 
 Piece = Mapping[str, Any]
 """Result of a job: see `training.run_training` and `coding.run_coding`."""
+
+
+Key = TypeVar("Key")
 
 
 def identifier(*parts: str) -> str:
@@ -77,6 +80,10 @@ class Pieces:
             self._contents[name] = content
         result: Piece = self._contents[name]["result"]
         return result
+
+    def select(self, jobs: Mapping[Key, Job]) -> dict[Key, Piece]:
+        """Return the results of the jobs that are done, by the same keys."""
+        return {key: piece for key, job in jobs.items() if (piece := self.find(job)) is not None}
 
     def pack(self, study: str, names: Iterable[str]) -> Path:
         """Move the files of some pieces into `STUDY.jsonl`, and return its path; without pieces it is not written."""

@@ -25,14 +25,10 @@ class Options(NamedTuple):
     Attributes:
         seeds: Seeds of the reported runs.
         tasks: Names of the tasks; all tasks of the study if empty.
-        tuning_only: Whether only the learning rates are tuned.
-        quick: Whether a small version is run, in a few minutes; for studies that have one.
     """
 
     seeds: Sequence[int] = FINAL_SEEDS
     tasks: Sequence[str] = ()
-    tuning_only: bool = False
-    quick: bool = False
 
     def checked_seeds(self) -> Sequence[int]:
         """Return the seeds themselves.
@@ -48,24 +44,18 @@ class Options(NamedTuple):
             )
         return seeds
 
-    def chosen_tasks(self, tasks: Iterable[str], ids: Mapping[str, str] | None = None) -> list[str]:
-        """Return the names of tasks in the order of the study; all its tasks if the user names none.
-
-        Args:
-            tasks: Names of the study's tasks.
-            ids: Names of tasks by other names that are accepted too.
+    def chosen_tasks(self, tasks: Iterable[str]) -> list[str]:
+        """Return the chosen of a study's tasks in their order; all of them if the user names none.
 
         Raises:
             StudyError: For a name that the study does not have.
         """
-        names = {(ids or {}).get(name, name): name for name in self.tasks}
         tasks = list(tasks)
-        wrong = [given for name, given in names.items() if name not in tasks]
-        if wrong:
+        if wrong := [name for name in self.tasks if name not in tasks]:
             raise StudyError(
                 f"Expected tasks among {', '.join(tasks)}; got {', '.join(wrong)}. Fix: name some of these."
             )
-        return [name for name in tasks if not names or name in names]
+        return [name for name in tasks if not self.tasks or name in self.tasks]
 
 
 class Report(NamedTuple):
@@ -74,12 +64,10 @@ class Report(NamedTuple):
     Attributes:
         content: Content of the JSON file.
         pictures: Figures or images, by the suffix of their file names after that of the study.
-        lines: Lines for the terminal, the most important first.
     """
 
     content: Mapping[str, Any]
     pictures: Mapping[str, Any]
-    lines: Sequence[str]
 
 
 class Study(NamedTuple):
@@ -90,8 +78,7 @@ class Study(NamedTuple):
         about: Question that the study answers, in one line.
         jobs: Function that returns the jobs, given the pieces found so far, the most urgent first.
         report: Function that reports the pieces found so far, with a list of the missing ones.
-        tables: Function that makes tables of the content of the JSON file, for the HTML report and the site.
-        has_quick: Whether the study has a small version, `Options.quick`.
+        tables: Function that makes tables of the content of the JSON file, for the terminal and the site.
         seeds: Seeds of the reported runs if the user names none.
     """
 
@@ -100,5 +87,4 @@ class Study(NamedTuple):
     jobs: Callable[[Options, Pieces], Iterable[Job]]
     report: Callable[[Options, Pieces], Report]
     tables: Callable[[Mapping[str, Any]], Iterable[Table]]
-    has_quick: bool = False
     seeds: Sequence[int] = FINAL_SEEDS

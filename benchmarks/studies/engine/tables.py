@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.studies.engine.findings import MEASURES, primary_table
+from benchmarks.studies.engine.findings import AREAS, MEASURES, as_predicted
 from benchmarks.studies.engine.pieces import identifier
 from lang_envs.report import Table
 
@@ -17,7 +17,30 @@ def planned_comparisons(content: Mapping[str, Any]) -> Table:
     remark = "Corrected by Holm over all rows."
     if content.get("beside_runs"):
         remark += f" Id of what was measured beside the curves: {identifier(content['study'], 'beside')}."
-    return Table("Planned comparisons", *primary_table(content["primary"]), remark)
+    head = ("task", "choices", "comparison", "verdict", "predicted (came true)", "effect", "p, corrected", "seeds")
+    came_true = {None: "", True: " (yes)", False: " (no)"}
+    rows = [
+        (
+            row["task"],
+            "" if row["choices_per_action"] is None else f"{row['choices_per_action']:.2f}",
+            row["comparison"],
+            row["verdict"],
+            row["prediction"] + came_true[as_predicted(row)],
+            effect_of(row),
+            f"{row['corrected_p']:.2g}" if row["effect"] else "",
+            ", ".join(map(str, row["seeds"])),
+        )
+        for row in content["primary"]
+    ]
+    return Table("Planned comparisons", head, rows, remark)
+
+
+def effect_of(row: Mapping[str, Any]) -> str:
+    """Show the effect of a row: a difference of areas with its interval, another measure with its name."""
+    if not row["effect"]:
+        return ""
+    name = "" if row["effect_is"] == AREAS else f"{row['effect_is']} "
+    return name + interval_cell(row["effect"])
 
 
 def curve_tables(content: Mapping[str, Any]) -> Iterator[Table]:

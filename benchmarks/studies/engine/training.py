@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -21,7 +20,7 @@ from benchmarks.runner import plan
 from benchmarks.runner.episodes import Step, make_text_env, play_episode
 from benchmarks.runner.evaluation import Summary, play, summarize
 from benchmarks.runner.records import step_records
-from benchmarks.studies.engine.jobs import PresetJob, TrainingJob, WarmStartJob
+from benchmarks.studies.engine.jobs import Cloning, PresetJob, TrainingJob
 from lang_envs.cache import cache_folder
 from lang_envs.wrappers.admissible import admissible_observation
 from poad_sb3.bc import BC, oracle_episodes
@@ -71,12 +70,9 @@ class Evaluations(FirstRatioWatch):
         cpu_seconds: Processor time; on one thread, the wall time of an otherwise idle machine.
     """
 
-    def __init__(
-        self, env_id: str, env_kwargs: Mapping[str, Any], every: int, n_episodes: int, checkpoint: Path | None = None
-    ) -> None:
+    def __init__(self, job: TrainingJob, checkpoint: Path | None = None) -> None:
         super().__init__()
-        self.env_id, self.env_kwargs, self.every, self.n_episodes = env_id, env_kwargs, every, n_episodes
-        self.checkpoint = checkpoint
+        self.job, self.checkpoint = job, checkpoint
         self.steps: list[int] = []
         self.summaries: list[Summary] = []
         self.train_seconds = self.cpu_seconds = 0.0
@@ -89,7 +85,7 @@ class Evaluations(FirstRatioWatch):
 
     def _on_rollout_start(self) -> None:
         super()._on_rollout_start()
-        if not self.steps or self.num_timesteps - self.steps[-1] >= self.every:
+        if not self.steps or self.num_timesteps - self.steps[-1] >= self.job.evaluation.every:
             self._evaluate()
             if self.checkpoint is not None:
                 self.model.save(self.checkpoint)  # written when the rollout is complete
@@ -117,135 +113,86 @@ class Evaluations(FirstRatioWatch):
         self._count_time()
         assert isinstance(self.model, LLMOnPolicyAlgorithm)
         # Seeded by itself: training draws the same random numbers however often it is watched.
-        agent = PolicyAgent.of(self.model)
-        episodes = play(self.env_id, agent, self.n_episodes, seed=EVALUATION_SEED, env_kwargs=self.env_kwargs)
+        job, agent = self.job, PolicyAgent.of(self.model)
+        n_episodes = job.evaluation.episodes
+        episodes = play(job.env_id, agent, n_episodes, seed=EVALUATION_SEED, env_kwargs=job.env_kwargs)
         self.steps.append(self.num_timesteps)
         self.summaries.append(summarize(episodes))
         self._clocks = time.perf_counter(), time.process_time()
 
 
 def train(
-    env_id: str,
-    steps: int,
-    seed: int,
-    *,
-    eval_every: int,
-    eval_episodes: int,
-    env_kwargs: Mapping[str, Any] = MappingProxyType({}),
-    progress_bar: bool = False,
+    job: TrainingJob,
     callbacks: Sequence[BaseCallback] = (),
-    algorithm: type[LLMOnPolicyAlgorithm] = poad_sb3.POAD,
-    n_envs: int = 1,
-    prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None,
+    *,
     checkpoint: Path | None = None,
-    **arguments: Any,
+    progress_bar: bool = False,
 ) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
-    """Train with the defaults (the pocket setting), or with other arguments.
+    """Train by a job's settings, after behaviour cloning if it has some.
 
     Args:
-        env_id: Id of the task.
-        steps: Environment steps; with 0 the untrained model is evaluated.
-        seed: Seed of everything random in training.
-        eval_every: Environment steps between two evaluations, at the ends of rollouts.
-        eval_episodes: Episodes of each evaluation; actions are sampled.
-        env_kwargs: Arguments of `gym.make`.
-        progress_bar: Whether to show a progress bar.
+        job: Training to do; with 0 steps the untrained model is evaluated.
         callbacks: Further callbacks.
-        algorithm: Class that trains.
-        n_envs: Number of environments that step together.
-        prepare: Called with the model before its first step; its time does not count.
         checkpoint: Path of a checkpoint that is written after each evaluation, and resumed from if it is there.
-        **arguments: Arguments of the algorithm.
+        progress_bar: Whether to show a progress bar.
     """
-    # Whole passes, as in the runs recorded before there were micro-batches.
-    env = gym.make(env_id, **env_kwargs) if n_envs == 1 else make_envs(env_id, env_kwargs, n_envs)
+    algorithm, n_envs = getattr(poad_sb3, job.algorithm), job.n_envs
+    env = gym.make(job.env_id, **job.env_kwargs) if n_envs == 1 else make_envs(job.env_id, job.env_kwargs, n_envs)
     if checkpoint is not None and checkpoint.exists():
         model = algorithm.load(checkpoint, env)
     else:
-        model = algorithm("LLMPolicy", env, seed=seed, **{"micro_batches": 1, **arguments})
-        prepare(model)
-    watch = Evaluations(env_id, env_kwargs, eval_every, eval_episodes, checkpoint)
-    left, is_new = max(0, steps - model.num_timesteps), model.num_timesteps == 0
+        # Whole passes, as in the runs recorded before there were micro-batches.
+        model = algorithm("LLMPolicy", env, seed=job.seed, **{"micro_batches": 1, **job.arguments})
+        if job.cloning is not None:
+            clone(model, job.cloning)
+    watch = Evaluations(job, checkpoint)
+    left, is_new = max(0, job.steps - model.num_timesteps), model.num_timesteps == 0
     model.learn(left, [watch, *callbacks], reset_num_timesteps=is_new, progress_bar=progress_bar)
     return model, watch
 
 
-def train_job(
-    job: TrainingJob,
-    prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None,
-    callbacks: Sequence[BaseCallback] = (),
-    checkpoint: Path | None = None,
-) -> tuple[LLMOnPolicyAlgorithm, Evaluations]:
-    """Train by a job's settings, on one thread; see `train`."""
-    torch.set_num_threads(1)
-    return train(
-        job.env_id,
-        job.steps,
-        job.seed,
-        eval_every=job.evaluation.every,
-        eval_episodes=job.evaluation.episodes,
-        env_kwargs=job.env_kwargs,
-        algorithm=getattr(poad_sb3, job.algorithm),
-        n_envs=job.n_envs,
-        prepare=prepare,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        **job.arguments,
-    )
-
-
-def run_preset(job: PresetJob) -> dict[str, Any]:
-    """Do a job, after behaviour cloning if it has some; see `run_training`.
-
-    It may take hours: one that is ended goes on from its last evaluation, when it is begun again.
-    """
-    checkpoint = cache_folder() / "studies" / f"{job.name}.zip"
-    result = run_training(job, checkpoint=checkpoint) if job.cloning is None else run_warm_start(job)
-    checkpoint.unlink(missing_ok=True)
-    return result
-
-
-def run_warm_start(job: WarmStartJob | PresetJob) -> dict[str, Any]:
-    """Clone a noisy oracle, then do a job; the result is that of `run_training`.
+def clone(model: LLMOnPolicyAlgorithm, cloning: Cloning) -> None:
+    """Clone a noisy oracle.
 
     Each method clones the same episodes with its own policy and its own targets of the critic. Those that sample alike
     get the same adapter, bit for bit.
     """
-    cloning = job.cloning
-    assert cloning is not None
     episodes = [
         episode
         for env_id, noise in zip(cloning.env_ids, cloning.noise, strict=True)
         for episode in oracle_episodes(env_id, cloning.episodes, noise=noise, seed=cloning.seed)
     ]
-
-    def prepare(model: LLMOnPolicyAlgorithm) -> None:
-        BC(
-            model,
-            episodes,
-            batch_size=cloning.batch_size,
-            learning_rate=cloning.learning_rate,
-            critic_learning_rate=cloning.critic_learning_rate,
-            seed=cloning.seed,
-        ).train(cloning.epochs)
-
-    return run_training(job, prepare)
+    BC(
+        model,
+        episodes,
+        batch_size=cloning.batch_size,
+        learning_rate=cloning.learning_rate,
+        critic_learning_rate=cloning.critic_learning_rate,
+        seed=cloning.seed,
+    ).train(cloning.epochs)
 
 
-def run_training(
-    job: TrainingJob,
-    prepare: Callable[[LLMOnPolicyAlgorithm], object] = lambda model: None,
-    *,
-    checkpoint: Path | None = None,
-) -> dict[str, Any]:
+def run_preset(job: PresetJob) -> dict[str, Any]:
+    """Do a job; see `run_training`.
+
+    It may take hours: one that is ended goes on from its last evaluation, when it is begun again.
+    """
+    checkpoint = cache_folder() / "studies" / f"{job.name}.zip"
+    result = run_training(job, checkpoint if job.cloning is None else None)
+    checkpoint.unlink(missing_ok=True)
+    return result
+
+
+def run_training(job: TrainingJob, checkpoint: Path | None = None) -> dict[str, Any]:
     """Do a job on one thread.
 
     Returns:
         `steps`, and there `returns` (discounted as the code bases report), `success`, `actions`; `cpu_seconds` of
         training, without evaluations; `largest_first_ratio_error`; `tests` and `rollout` if the job has them.
     """
+    torch.set_num_threads(1)
     evaluation = job.evaluation
-    model, training = train_job(job, prepare, checkpoint=checkpoint)
+    model, training = train(job, checkpoint=checkpoint)
     result: dict[str, Any] = {
         "steps": training.steps,
         "returns": [round(summary.mean_return, 5) for summary in training.summaries],

@@ -97,7 +97,7 @@ class Tuning(NamedTuple):
         if tried < n_jobs:
             raise NotTunedError(
                 f"Expected every method of {self.where} tried with all rates {list(self.rates)} on seeds "
-                f"{list(self.seeds)}; got {tried} of {n_jobs} runs. Fix: python -m benchmarks study NAME tune."
+                f"{list(self.seeds)}; got {tried} of {n_jobs} runs. Fix: python -m benchmarks study NAME."
             )
         return {name: _best(rates) for name, rates in scores.items()}
 
@@ -207,13 +207,9 @@ class Comparison(NamedTuple):
         task = task._replace(evaluation=task.evaluation.without_tests)
         return task.job(arm.algorithm, seed, **{**arm.arguments, **arguments})
 
-    def final_job(self, arm: Arm, arguments: Arguments, seed: int) -> TrainingJob:
-        """Return a reported run."""
-        return self.task.job(arm.algorithm, seed, **{**arm.arguments, **arguments})
-
     def final_jobs(self, arm: Arm, arguments: Arguments, seeds: Sequence[int]) -> list[TrainingJob]:
         """Return the reported runs of a method."""
-        return [self.final_job(arm, arguments, seed) for seed in seeds]
+        return [self.task.job(arm.algorithm, seed, **{**arm.arguments, **arguments}) for seed in seeds]
 
     def learned(self, runs: Sequence[Piece], pieces: Pieces) -> float | None:
         """Return the share of runs whose last return is above half of the way from random to optimal play.
@@ -271,10 +267,9 @@ class Comparison(NamedTuple):
             rates = self._rates(pieces)
         except NotTunedError:
             return
-        if options.tuning_only:
-            return
         for seed in seeds:
-            yield from (self.final_job(arm, {"learning_rate": rates[arm.name]}, seed) for arm in self.arms)
+            for arm in self.arms:
+                yield from self.final_jobs(arm, {"learning_rate": rates[arm.name]}, [seed])
         chosen = self.chosen(pieces)
         for arm in self.arms:
             for arguments in self.further(arm, rates[arm.name], pieces):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +13,22 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from exact_episodes import enumerate_episodes
-from typer.testing import CliRunner
 
-from benchmarks.app import app
 from benchmarks.exact.gradients import TimedMDP, policy_gradients, scores, timed_values, visits
 from benchmarks.studies.app import write_report
+from benchmarks.studies.credit_truth.cases import cases_of
 from benchmarks.studies.credit_truth.critics import fitted_values
 from benchmarks.studies.credit_truth.measuring import TruthJob, compared, exact_moments, problem_of, run_truth
-from benchmarks.studies.credit_truth.moments import Moments, decisions_of, path_values
-from benchmarks.studies.credit_truth.predictions import PREDICTIONS, Case, Check, factors, grpo_factor
+from benchmarks.studies.credit_truth.moments import Moments, chain_of, path_values
+from benchmarks.studies.credit_truth.predictions import PREDICTIONS, Check, grpo_factor
 from benchmarks.studies.credit_truth.problems import Additive, Problem, explored, worked_example
 from benchmarks.studies.credit_truth.rollouts import Sample, sample_episodes
 from benchmarks.studies.credit_truth.rows import Anchored, Row, critic_free_rows, critic_rows, group_rows
 from benchmarks.studies.credit_truth.sampling import sample_groups
-from benchmarks.studies.credit_truth.study import CREDIT_TRUTH, FULL, QUICK, cases_of
-from benchmarks.studies.credit_truth.tables import tables
+from benchmarks.studies.credit_truth.study import CREDIT_TRUTH, FULL
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options
-from poad_sb3.credit.estimators import GAE, GiGPOSum, ReturnToGo
+from poad_sb3.credit.estimators import GiGPOSum, ReturnToGo
 
 TRUTH = json.loads((Path(__file__).parents[3] / "data/golden/credit/estimators.json").read_text())["truth"]
 EXAMPLE = worked_example().timed
@@ -59,10 +58,8 @@ def exact_values(problem: TimedMDP, policy: np.ndarray, row: Row, gamma: float) 
 
 
 def measured(problem: TimedMDP, policy: np.ndarray, row: Row, values: np.ndarray) -> Moments:
-    reachable = visits(problem, policy)
-    decisions = decisions_of(problem, reachable)
-    each = scores(problem, policy)
-    return exact_moments(problem, policy, each, decisions, reachable, row, path_values(problem, values, decisions))
+    chain = chain_of(problem, policy)
+    return exact_moments(chain, row, path_values(chain, values))
 
 
 def enumerated(problem: TimedMDP, policy: np.ndarray, row: Row, values: np.ndarray) -> Moments:
@@ -135,35 +132,6 @@ def test_moments_with_chance_in_the_world() -> None:
     assert found.trace == pytest.approx(expected.trace, rel=1e-11)
 
 
-@pytest.mark.parametrize(
-    ("k", "d", "ratios"),
-    [
-        (1, 4, [0.57, 0.51, 0.37, 0.143, 0.51, 1.01, 1.23]),
-        (2, 0, [0.70, 0.67, 0.59, 0.400, 0.69, 1.00, 1.01]),
-        (4, 0, [0.59, 0.53, 0.39, 0.182, 0.56, 1.00, 1.06]),
-    ],
-)
-def test_the_published_table_of_four_words(k: int, d: int, ratios: list[float]) -> None:
-    problem = problem_of(f"multikey {k} {d} 4 1", share=True).timed
-    policy = problem.policy(np.zeros(problem.n_logits))
-    truth = policy_gradients(problem, policy, 0.95).run
-    rows = {row.name: row for row in critic_rows(0.95)}
-
-    def nsr(name: str, *, flat: bool = False) -> float:
-        values = exact_values(problem, policy, rows[name], 0.95)
-        values = np.broadcast_to(values[:, :, :1], values.shape) if flat else values
-        found = compared(measured(problem, policy, rows[name], values), truth, 1.0)["nsr"]
-        assert found is not None
-        return found
-
-    names = [f"BAD, lambda_token {lam}" for lam in ("1", "0.95", "0.8", "0")]
-    found = [nsr(name) for name in (*names, "NTPO, lambda_token 1")]
-    found += [nsr(name, flat=True) for name in names[1:3]]
-    action = nsr("action GAE (TWOSOME, turn-PPO)")
-    assert action == pytest.approx(Additive(k, d, 1, 4, 0.25, 0.9025).nsr("action"), rel=1e-10)
-    np.testing.assert_allclose(np.array(found) / action, ratios, rtol=0, atol=0.0051)
-
-
 def test_undefined_ratios_are_none() -> None:
     none = dict.fromkeys(("bias", "scale", "cosine", "nsr", "snr_per_step"))
     assert compared(Moments(np.ones(2), 1.0), np.zeros(2), 3.0) == none
@@ -190,8 +158,8 @@ def test_key_token_has_its_closed_form() -> None:
     assert problem.success_rate(policy) == pytest.approx(np.diag(pi).mean() ** 4, abs=1e-14)
 
 
-@pytest.mark.parametrize("right", [0.25, 0.5, 0.75])
-def test_multikey_has_its_closed_form(right: float) -> None:
+def test_multikey_has_its_closed_form() -> None:
+    right = 0.75
     problem = problem_of("multikey 2 1 2 3", share=True)
     logits = np.tile([math.log(right / (1 - right)), 0.0], 3)
     policy = problem.timed.policy(logits)
@@ -310,30 +278,19 @@ def test_the_scale_of_grpo() -> None:
     assert grpo_factor(0.3, 2) == pytest.approx(0.7071, abs=1e-4)
 
 
-def test_factors_of_one_key() -> None:
-    case = Case("multikey 1 4 2 4", "tabular", "start", 0.95, {}, [])
-    assert factors(case, lambda slot, n: 0.95 ** (n - slot)) == pytest.approx((0.95**3, 1.0))
-
-
-@pytest.mark.parametrize(
-    ("predicted", "found", "holds"),
-    [(None, None, True), (None, 0.1, False), (0.1, None, False), (0.1, 0.15, True), (0.1, 0.25, False)],
-)
-def test_a_check_holds(predicted: float | None, found: float | None, holds: bool) -> None:
-    assert Check("", predicted, found, 0.1).holds is holds
-
-
 JOBS = (
     TruthJob("worked-example", ("worked-example",), "tabular", "start", (0.9, 1.0), 1),
-    TruthJob("lengths", ("multikey 1 0 2 1", "multikey 2 1 2 2"), "tabular", "0.75", (0.95,), 0),
+    TruthJob("lengths", ("multikey 1 0 2 1", "multikey 2 1 2 2", "multikey 1 1 4 2"), "tabular", "0.75", (0.95,), 0),
 )
 
 
 def test_a_run_is_reproduced_bit_for_bit_and_its_predictions_hold() -> None:
     results = [run_truth(job) for job in JOBS]
     assert json.dumps(run_truth(JOBS[0])) == json.dumps(results[0])
-    cases = [case for job, result in zip(JOBS, results, strict=True) for case in cases_of(job, result)]
-    assert len(cases) == 4
+    cases = [
+        case for job, result in zip(JOBS, results, strict=True) for case in cases_of(job.parameters, job.policy, result)
+    ]
+    assert len(cases) == 5
     n_checks = 0
     for prediction in PREDICTIONS:
         checks = list(prediction.checks(cases))
@@ -343,38 +300,31 @@ def test_a_run_is_reproduced_bit_for_bit_and_its_predictions_hold() -> None:
 
 
 def test_a_wrong_estimator_breaks_a_prediction() -> None:
-    cases = list(cases_of(JOBS[1], run_truth(JOBS[1])))
-    rows = [{**row, "bias": 2e-10} if row["name"] == "BAD, lambda_token 0.8" else row for row in cases[0].rows]
-    checks = list(PREDICTIONS[0].checks([cases[0]._replace(rows=rows)]))
+    case = next(cases_of("tabular", "0.75", run_truth(JOBS[1])))
+    key = "BAD, lambda_token 0.8 | exact"
+    wrong = case._replace(rows={**case.rows, key: case.rows[key]._replace(bias=2e-10)})
+    checks = list(PREDICTIONS[0].checks([wrong]))
     assert sum(not one.holds for one in checks) == 1
+    assert Check("", None, None, 0.1).holds
+    assert not Check("", None, 0.1, 0.1).holds
 
 
 def test_the_report_of_a_part_lists_the_missing_runs(tmp_path: Path) -> None:
-    pieces = Pieces(tmp_path / "pieces")
-    jobs = {job.title: job for job in QUICK}
-    pieces.put(jobs["worked-example"], run_truth(jobs["worked-example"]), {"cpu": "a"})
-    lines = write_report(CREDIT_TRUTH, (), pieces, tmp_path, quick=True)
+    pieces, (example,) = Pieces(tmp_path / "pieces"), (job for job in FULL if job.title == "worked-example")
+    pieces.put(example, run_truth(replace(example, chunks=1)), {"cpu": "a"})
+    write_report(CREDIT_TRUTH, (), pieces, tmp_path)
     content = json.loads((tmp_path / "credit-truth.json").read_text(encoding="utf-8"))
-    assert content["command"].endswith("credit-truth --quick")
-    assert len(content["missing"]) == len(QUICK) - 1
+    assert len(content["missing"]) == len(FULL) - 1
     assert {one["task"] for one in content["cases"]} == {"worked-example"}
-    assert lines[0] == "exact critic: 28 of 28 hold"
+    unbiased = content["predictions"][0]
+    assert (unbiased["name"], unbiased["checked"], unbiased["held"]) == ("exact critic", 28, 28)
     assert (tmp_path / "credit-truth.png").is_file()
 
 
-def test_jobs_differ_and_the_quick_ones_are_few() -> None:
-    names = [job.name for job in (*FULL, *QUICK)]
-    assert len(set(names)) == len(names)
-    assert list(CREDIT_TRUTH.jobs(Options(quick=True), Pieces())) == list(QUICK)
+def test_jobs_differ_and_tasks_can_be_named() -> None:
     assert list(CREDIT_TRUTH.jobs(Options(), Pieces())) == list(FULL)
-    assert list(CREDIT_TRUTH.jobs(Options(tuning_only=True), Pieces())) == []
+    assert len({job.name for job in FULL}) == len(FULL)
     assert {job.title for job in CREDIT_TRUTH.jobs(Options(tasks=("lengths",)), Pieces())} == {"lengths"}
-
-
-def test_other_studies_have_no_small_version() -> None:
-    found = CliRunner().invoke(app, ["study", "curves", "--quick"])
-    assert found.exit_code == 1
-    assert "leave out --quick" in found.output
 
 
 def test_the_pocket_model_is_a_policy_with_an_exact_jacobian() -> None:
@@ -395,24 +345,10 @@ def test_the_pocket_model_is_a_policy_with_an_exact_jacobian() -> None:
     np.testing.assert_allclose(moved, expected, rtol=0, atol=0.02 * np.abs(expected).max())
 
 
-def test_the_gae_of_whole_actions_takes_the_anchored_values() -> None:
-    sample = sample_episodes(EXAMPLE, EXAMPLE.action_probabilities(UNIFORM), 4, np.random.default_rng(1))
-    rollout = sample.rollout(EXAMPLE)
-    values = np.random.default_rng(2).normal(size=(*rollout.rewards.shape, 5))
-    strategy = GAE(0.9, 0.95, credit_level="action")
-    found = Anchored(strategy, "mean").advantages(rollout._replace(values=values))
-    means = np.array(
-        [[row[:n].mean() for row, n in zip(*one, strict=True)] for one in zip(values, rollout.lengths, strict=True)]
-    )
-    expected = strategy.advantages(rollout._replace(values=means[..., None]))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
-
-
 # ---------------------------------------------------------------------- the page
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/benchmarks/credit_truth.md").read_text(encoding="utf-8")
-RESULT = json.loads((ROOT / "data/results/studies/credit-truth.json").read_text(encoding="utf-8"))
 
 
 def test_the_closed_forms_of_the_page() -> None:
@@ -426,14 +362,3 @@ def test_the_closed_forms_of_the_page() -> None:
         assert f"{base:.3g}" == action
         found = ["-" if not base else f"{(form.nsr(kind, lam) or 0.0) / base:.3g}" for kind, lam in kinds]
         assert found == ratios
-
-
-def test_the_page_shows_every_table_of_the_result() -> None:
-    found = {one.title: one for one in tables(RESULT)}
-    assert set(re.findall(r"<!-- table: study_table credit-truth (.+) -->", PAGE)) == set(found)
-    for one in found.values():
-        cells = [cell for row in one.rows for cell in row]
-        assert not {"None", "nan"} & set(" ".join(cells).split())
-    verdicts = {name: verdict for name, verdict, *_ in found["Direction and noise"].rows}
-    assert verdicts["BAD, lambda_token 1"] == verdicts["RLOO, N = 8"] == "unbiased"
-    assert verdicts["NTPO, lambda_token 1"].startswith("wrong direction")

@@ -9,22 +9,17 @@ import numpy as np
 import pytest
 from studies_users import fill
 
-from benchmarks.exact.gradients import scores, timed_values, visits
-from benchmarks.studies import critic_noise
-from benchmarks.studies.credit_truth.measuring import exact_moments
-from benchmarks.studies.credit_truth.moments import decisions_of, path_values
 from benchmarks.studies.credit_truth.problems import independent
-from benchmarks.studies.critic_noise import (
-    CRITIC_NOISE,
-    ESTIMATORS,
+from benchmarks.studies.credit_truth.trainings import (
+    CriticNoiseJob,
     NoiseWatch,
     critic_table,
     policy_table,
     shrunk_towards_state,
 )
+from benchmarks.studies.critic_noise import CRITIC_NOISE
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options
-from benchmarks.studies.tasks import GAMMA
 from poad_sb3 import POAD
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.prompts import Question
@@ -82,35 +77,19 @@ def test_values_inside_the_action_are_shrunk_as_far_as_they_do_not_predict() -> 
     first = exact[:1, :, :1]
     doubled = first + 2 * (exact[:1] - first)
     assert shrunk_towards_state(doubled, exact[:1], weights[:1]) == pytest.approx(exact[:1])
+    halved = first + 0.5 * (exact[:1] - first)
+    assert shrunk_towards_state(halved, exact[:1], weights[:1]) == pytest.approx(halved)
     opposed = first - (exact[:1] - first)
     assert shrunk_towards_state(opposed, exact[:1], weights[:1]) == pytest.approx(np.broadcast_to(first, (1, 2, 5)))
     assert shrunk_towards_state(np.zeros((1, 2, 5)), exact, weights) == pytest.approx(np.zeros((3, 2, 5)))
 
 
-def test_the_mean_over_a_batch_takes_a_common_error_of_the_critic(trained: tuple[POAD, NoiseWatch]) -> None:
-    """As in training, where advantages are centred."""
-    problem = trained[1].problem
-    timed, policy = problem.timed, problem.timed.policy(np.zeros(problem.timed.n_logits))
-    each, reachable = scores(timed, policy), visits(timed, policy)
-    decisions, exact = decisions_of(timed, reachable), timed_values(timed, policy, gamma=GAMMA).values
-    one = np.ones(len(decisions.pairs), dtype=np.int64)
-
-    def trace(values: np.ndarray, *, whitened: bool) -> float:
-        row = ESTIMATORS["action level"]._replace(whitened=whitened)
-        table = path_values(timed, values, decisions)
-        found = exact_moments(timed, policy, each, decisions, reachable, row, table, one)
-        return found.trace / float(found.mean @ found.mean)
-
-    assert trace(exact + 0.5, whitened=False) > 2 * trace(exact, whitened=False)
-    assert trace(exact + 0.5, whitened=True) < 1.5 * trace(exact, whitened=True)
-
-
 def test_a_report_shows_noise_relative_to_exact_values_of_the_same_seed(tmp_path: Path) -> None:
-    pieces, options = Pieces(tmp_path), Options(seeds=critic_noise.SEEDS)
+    pieces, options = Pieces(tmp_path), Options(seeds=CRITIC_NOISE.seeds)
     jobs = list(CRITIC_NOISE.jobs(options, pieces))
-    assert len({job.name for job in jobs}) == len(critic_noise.ARMS) * len(critic_noise.SEEDS)
+    assert len({job.name for job in jobs}) == len(CRITIC_NOISE.arms) * len(CRITIC_NOISE.seeds)
 
-    def made(job: critic_noise.CriticNoiseJob) -> dict[str, object]:
+    def made(job: CriticNoiseJob) -> dict[str, object]:
         keys = [f"{name} | {kind}" for name in job.estimators for kind in ("exact", "critic")]
         nsr = {key: [2.0, 4.0 * (job.seed - 399 if key.endswith("critic") else 1)] for key in keys}
         return {"steps": [0, 1024], "success": [0.1, 0.2], "nsr": nsr, "cosine": {key: [1.0, 0.5] for key in keys}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,19 +61,14 @@ def test_the_report_has_a_row_for_each_task_with_runs(tmp_path: Path) -> None:
     ]
 
 
-def test_a_job_trains_on_its_environments_after_cloning(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = BY_NAME["food-preparation-cloned"].job(300)
-    seen: dict[str, Any] = {}
-
-    def run_training(job: PresetJob, prepare: Any = None, checkpoint: Path | None = None) -> dict[str, Any]:
-        seen.update(n_envs=job.n_envs, is_cloned=prepare is not None)
-        return result()
-
-    monkeypatch.setattr(training, "run_training", run_training)
-    job.run()
-    assert seen == {"n_envs": 8, "is_cloned": True}
-    BY_NAME["food-preparation"].job(300).run()
-    assert seen == {"n_envs": 8, "is_cloned": False}
+def test_a_job_trains_on_its_environments_after_cloning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, Any]] = []
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path))
+    monkeypatch.setattr(training, "clone", lambda model, cloning: seen.append((model.n_envs, cloning)))
+    for name in ("food-preparation-cloned", "food-preparation"):
+        job = replace(BY_NAME[name].job(300), steps=0, arguments={}, evaluation=Evaluation(every=16, episodes=1))
+        job.run()
+    assert seen == [(8, BY_NAME["food-preparation-cloned"].cloning)]
 
 
 def test_resumes_an_interrupted_run_from_its_last_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

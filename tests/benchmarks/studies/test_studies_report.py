@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-import typer
 from PIL import Image
-from studies_users import MADE, fill, result
+from studies_users import FACTS, MADE, SCORE, fill_study, result
 from typer.testing import CliRunner
 
 from benchmarks.app import app
-from benchmarks.reports.plots import PALETTE, color_places
 from benchmarks.runner.errors import JobFailedError
 from benchmarks.studies import app as studies_app
 from benchmarks.studies import credit, registry
@@ -28,9 +23,8 @@ from benchmarks.studies.curves import CURVES
 from benchmarks.studies.engine import comparing, tuning
 from benchmarks.studies.engine import study as study_module
 from benchmarks.studies.engine.comparing import Comparing
-from benchmarks.studies.engine.findings import Planned, Prediction, find
-from benchmarks.studies.engine.jobs import Evaluation, TaskJob, TrainingJob, WarmStartJob
-from benchmarks.studies.engine.pictures import curves_figure, dots_figure
+from benchmarks.studies.engine.findings import Planned, Prediction
+from benchmarks.studies.engine.jobs import Evaluation, TrainingJob, WarmStartJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Study
 from benchmarks.studies.engine.tuning import Arm, Task
@@ -38,41 +32,20 @@ from benchmarks.studies.registry import ALL
 from benchmarks.studies.warm_start import CLONING, WARM_START
 from lang_envs import UNSEEN_IDS
 
-ROOT = Path(__file__).parents[3]
+RESULTS_PAGE = (Path(__file__).parents[3] / "docs/results.md").read_text(encoding="utf-8")
 OPTIONS = Options(tasks=("food-preparation",))
 HEIGHTS = {"POAD": 0.5, "NTPO": 0.3, "TWOSOME": 0.7, "RLOO": 0.2}
-FACTS = {"choices_per_action": 1.07, "tokens_per_action": 5.2, "random": 0.0, "oracle": 0.52}
 SEEDS = FINAL_SEEDS[:3]
 
 
-SUCCESS = 1.0
+def _make(job: TrainingJob) -> dict[str, Any]:
+    return result(HEIGHTS[job.algorithm] + 0.02 * (job.seed % 100))
 
 
-def _make(job: Any) -> dict[str, Any]:
-    if isinstance(job, TaskJob):
-        return dict(FACTS)
-    height = HEIGHTS[job.algorithm] + 0.02 * (job.seed % 100)
-    score = {"discounted_return": height, "success": SUCCESS, "steps": 9.0, "episodes": 100}
-    tests = dict.fromkeys(job.evaluation.tests, score)
-    return result(height, key=0.2, distractor=0.1, **({"tests": tests} if tests else {}))
-
-
-def _fill(
-    study: Study | Comparing,
-    pieces: Pieces,
-    options: Options = OPTIONS,
-    keep: Callable[[TrainingJob], bool] = lambda _: True,
-) -> None:
-    for _ in range(3):
-        jobs = list(study.jobs(options, pieces))
-        fill(pieces, [job for job in jobs if isinstance(job, TaskJob) or keep(job)], _make)
-
-
-def _written(
-    study: Study | Comparing, pieces: Pieces, folder: Path, options: Options = OPTIONS
-) -> tuple[dict[str, Any], list[str]]:
-    lines = write_report(study, options.seeds, pieces, folder)
-    return json.loads((folder / f"{study.name}.json").read_text(encoding="utf-8")), lines
+def _written(study: Study | Comparing, pieces: Pieces, folder: Path, options: Options = OPTIONS) -> dict[str, Any]:
+    write_report(study, options.seeds, pieces, folder)
+    content: dict[str, Any] = json.loads((folder / f"{study.name}.json").read_text(encoding="utf-8"))
+    return content
 
 
 @pytest.fixture
@@ -85,8 +58,8 @@ def pieces(tmp_path: Path) -> Pieces:
 
 @pytest.mark.matrix
 def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES, pieces)
-    content, lines = _written(CURVES, pieces, tmp_path)
+    fill_study(CURVES, OPTIONS, pieces, _make)
+    content = _written(CURVES, pieces, tmp_path)
     panel = next(one for one in content["comparisons"] if one["task"] == "food-preparation")
     assert panel["order"]["final"][0] == "TWOSOME"
     poad = panel["methods"]["POAD"]
@@ -100,84 +73,62 @@ def test_the_numbers_are_those_of_the_pieces(pieces: Pieces, tmp_path: Path) -> 
     assert set(panel["tuning"]) == set(panel["methods"])
     assert {len(rates) for rates in panel["tuning"].values()} == {5}
     assert panel["facts"] == FACTS
+    for method in panel["methods"].values():
+        assert list(method["runs"]) == [str(seed) for seed in method["seeds"]]
+        assert all((pieces.folder / f"{name}.json").exists() for name in method["runs"].values())
     assert content["measured_with"] == [{name: value for name, value in MADE.items() if name != "command"}]
     assert content["command"] == "python -m benchmarks study curves"
     row = next(row for row in content["primary"] if row["comparison"] == "POAD against TWOSOME" and row["effect"])
     assert (row["task"], row["verdict"], row["prediction"]) == ("food-preparation", "contradicted", "higher")
-    begin = "food-preparation: POAD against TWOSOME: contradicted (predicted: higher)"
-    assert any(line.startswith(begin) for line in lines)
-
-
-@pytest.mark.matrix
-def test_every_run_of_a_table_can_be_named(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES, pieces)
-    content, _ = _written(CURVES, pieces, tmp_path)
-    panel = next(one for one in content["comparisons"] if one["task"] == "food-preparation")
-    for method in panel["methods"].values():
-        assert list(method["runs"]) == [str(seed) for seed in method["seeds"]]
-        assert all((pieces.folder / f"{name}.json").exists() for name in method["runs"].values())
-
-
-@pytest.mark.matrix
-def test_a_report_after_a_part_is_of_everything(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES, pieces)
-    command = ("curves", "report", "--tasks", "food-preparation", "--seeds", "301", "--out", str(tmp_path))
-    assert _study(*command).exit_code == 0
-    content = json.loads((tmp_path / "curves.json").read_text(encoding="utf-8"))
-    assert content["seeds"] == list(FINAL_SEEDS)
-    assert {one["task"] for one in content["comparisons"]} > {"food-preparation"}
-    assert any("tomato-salad" in one for one in content["missing"])
 
 
 def test_a_report_of_a_part_says_what_is_missing(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES, pieces, keep=lambda job: job.seed < 200 or (job.seed in SEEDS and job.algorithm != "RLOO"))
-    content, lines = _written(CURVES, pieces, tmp_path, OPTIONS._replace(tasks=()))
+    fill_study(
+        CURVES, OPTIONS, pieces, _make, lambda job: job.seed < 200 or (job.seed in SEEDS and job.algorithm != "RLOO")
+    )
+    content = _written(CURVES, pieces, tmp_path)
     panels = {one["task"]: one for one in content["comparisons"]}
     left = ", ".join(map(str, FINAL_SEEDS[3:]))
     assert f"NTPO, seeds {left}" in panels["food-preparation"]["missing"]
     assert f"RLOO, seeds {', '.join(map(str, FINAL_SEEDS))}" in panels["food-preparation"]["missing"]
     assert "RLOO" not in panels["food-preparation"]["methods"]
     assert panels["tomato-salad"]["missing"] == ["30 tuning runs, and all final runs"]
-    assert any(line.startswith("Missing: tomato-salad") for line in lines)
+    assert "tomato-salad: 30 tuning runs, and all final runs" in content["missing"]
+    for name in ("curves.png", "curves_areas.png"):
+        with Image.open(tmp_path / name) as picture:
+            assert min(picture.size) > 300
     assert {row["verdict"] for row in content["primary"]} == {"too few seeds", "not run yet"}
 
 
 @pytest.mark.parametrize("study", ALL, ids=lambda study: study.name)
-def test_a_report_of_nothing_is_all_missing(study: Study, pieces: Pieces, tmp_path: Path) -> None:
-    content, lines = _written(study, pieces, tmp_path, Options(seeds=study.seeds))
-    assert content["missing"]
-    assert lines[-2] == f"  {tmp_path / study.name}.json"
-    assert lines[-1].startswith(f"  {tmp_path / study.name}.html (")
+def test_a_report_of_nothing_is_all_missing_and_the_study_is_on_the_page(
+    study: Study, pieces: Pieces, tmp_path: Path
+) -> None:
+    assert _written(study, pieces, tmp_path, Options(seeds=study.seeds))["missing"]
     assert not list(tmp_path.glob("*.png"))
+    assert re.search(rf"\b{study.name}\b", RESULTS_PAGE)
 
 
 @pytest.mark.parametrize(("success", "verdict"), [(1.0, "not settled"), (0.04, "at the floor")])
 def test_warm_starts_are_tested_on_unseen_tasks_before_and_after(
-    success: float, verdict: str, pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    success: float, verdict: str, pieces: Pieces, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(f"{__name__}.SUCCESS", success)
     options = Options(seeds=WARM_START.seeds)
-    _fill(WARM_START, pieces, options)
-    jobs = [job for job in WARM_START.jobs(options, pieces) if isinstance(job, WarmStartJob)]
+
+    def make(job: TrainingJob) -> dict[str, Any]:
+        return {**_make(job), "tests": {name: {**SCORE, "success": success} for name in job.evaluation.tests}}
+
+    jobs = [job for job in fill_study(WARM_START, options, pieces, make) if isinstance(job, WarmStartJob)]
     assert {job.cloning for job in jobs} == {CLONING}
     assert not set(CLONING.env_ids) & set(UNSEEN_IDS)
     assert {job.algorithm for job in jobs if not job.steps} == {"POAD", "TWOSOME"}
-    content, _ = _written(WARM_START, pieces, tmp_path, options)
+    content = _written(WARM_START, pieces, tmp_path, options)
     assert list(content["unseen"]) == [
         *("base", "base, candidates", "POAD", "NTPO", "POAD, rate of NTPO", "action level", "TWOSOME")
     ]
     assert set(content["unseen"]["POAD"]) > set(UNSEEN_IDS)
     (row,) = (row for row in content["primary"] if row["claim"])
     assert (row["task"], row["verdict"], row["seeds"]) == ("eight unseen tasks", verdict, [8, 8])
-
-
-def test_pictures_of_a_part_are_drawn(pieces: Pieces, tmp_path: Path) -> None:
-    _fill(CURVES, pieces, keep=lambda job: job.seed in (300, 101, 102))
-    _written(CURVES, pieces, tmp_path)
-    for name in ("curves.png", "curves_areas.png"):
-        with Image.open(tmp_path / name) as picture:
-            assert min(picture.size) > 300
-            assert len(picture.convert("L").getcolors() or range(256)) > 50
 
 
 # ---------------------------------------------------------------------- the others
@@ -200,31 +151,13 @@ def _episode(advantages: dict[str, list[float]]) -> list[dict[str, Any]]:
 def test_credit_draws_one_critic_and_own_critics(pieces: Pieces, tmp_path: Path) -> None:
     options = Options(seeds=CREDIT.seeds, tasks=("tomato-salad",))
     rule = {"POAD": [0.5, 0.1], "NTPO": [-0.5, 0.1], "TWOSOME": [0.3, 0.3]}
-    for _ in range(2):
-        fill(pieces, list(CREDIT.jobs(options, pieces)), lambda _: result(rollout=_episode(rule)))
-    content, _ = _written(CREDIT, pieces, tmp_path, options)
+    fill_study(CREDIT, options, pieces, lambda _: result(rollout=_episode(rule)))
+    content = _written(CREDIT, pieces, tmp_path, options)
     assert content["missing"] == [f"KeyToken-v0: {name}" for name in rule]
     shares = content["tasks"]["tomato-salad"]["differs_within_actions"]
     assert shares == {"POAD": 1.0, "NTPO": 1.0, "TWOSOME": 0.0}
     assert content["tasks"]["tomato-salad"]["episode"][0]["advantages"] == rule
     assert len(list(tmp_path.glob("credit_tomato-salad_*_critic*.png"))) == 2
-
-
-@pytest.mark.parametrize(("own", "of_others"), [(None, None), (0.5, None), (0.5, 0.0)])
-def test_a_cut_episode_is_remarked_where_the_value_of_its_end_is_unknown(
-    own: float | None, of_others: float | None
-) -> None:
-    rule = {name: [0.1, 0.2] for name in ("POAD", "NTPO", "TWOSOME")}
-
-    def piece(final_value: float | None) -> dict[str, Any]:
-        (step,) = _episode(rule)
-        known = {} if final_value is None else {"final_value": final_value}
-        return result(rollout=[{**step, "terminated": False, "truncated": True, **known}])
-
-    critics = {name: piece(own if name == "POAD" else of_others) for name in rule}
-    for known, chosen in ((own, None), (of_others, critics)):
-        remark = credit._rollout(credit.TASKS["tomato-salad"], critics["POAD"], chosen).remark
-        assert remark.endswith("credited as if it had ended there.") is (known is None)
 
 
 # ---------------------------------------------------------------------- from end to end
@@ -261,22 +194,6 @@ def test_a_run_that_fails_does_not_keep_the_report_away(tmp_path: Path, monkeypa
     assert (tmp_path / "curves.json").exists()
 
 
-def test_a_method_keeps_its_colour_where_others_are_missing(pieces: Pieces) -> None:
-    """The legend is one for all panels."""
-    _fill(CURVES, pieces, keep=lambda job: job.algorithm == "TWOSOME" or job.seed in (101, 102))
-    panel = find(CURVES.comparisons(OPTIONS)[0], pieces, FINAL_SEEDS)
-    assert list(panel.methods) == ["TWOSOME"]
-    for figure in (curves_figure([panel], "one"), dots_figure([panel], "area", "area")):
-        assert {line.get_color() for line in figure.axes[0].get_lines()} <= {PALETTE[3], "0.35"}
-
-
-def test_common_methods_have_one_colour_in_all_pictures() -> None:
-    assert color_places(["TWOSOME", "GRPO", "NTPO"]) == {"TWOSOME": 3, "GRPO": 0, "NTPO": 1}
-    many = color_places([*map(str, range(9)), "action level"])
-    assert many.pop("action level") == 2
-    assert list(many.values()) == [0, 1, *range(3, 10)]
-
-
 @pytest.mark.matrix
 def test_a_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "RATES", (1e-3,))
@@ -291,9 +208,10 @@ def test_a_study_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     content = json.loads((tmp_path / "tiny.json").read_text(encoding="utf-8"))
     methods = content["comparisons"][0]["methods"]
     assert methods["POAD"]["curve"]["steps"] == [0, 128]
-    assert methods["POAD"]["largest_first_ratio_error"] < 1e-4
-    assert methods["POAD"]["untrained"] == methods["TWOSOME"]["untrained"]  # the same policy, the same episodes
+    first = [method["curve"]["values"][0] for method in methods.values()]
+    assert first[0] == first[1]  # the same policy, the same episodes
     piece = json.loads(next((tmp_path / "pieces").glob("*_0_*.json")).read_text(encoding="utf-8"))
+    assert piece["result"]["largest_first_ratio_error"] < 1e-4
     assert piece["result"]["tests"]["KeyToken-v0"]["episodes"] == 2
     assert piece["measured"]["versions"]["torch"]
 
@@ -315,23 +233,13 @@ def test_the_same_job_finds_the_same_and_records_its_episode() -> None:
         assert seen["advantages"]["POAD"] == pytest.approx(own["advantages"]["POAD"], abs=1e-5)
 
 
-def test_a_report_of_nothing_is_refused(tmp_path: Path) -> None:
-    result = _study("curves", "report", "--out", str(tmp_path))
-    assert result.exit_code == 1
-    assert f"Expected pieces in {tmp_path / 'pieces'}; got none." in result.stderr
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("curve",), "Expected a study; got 'curve'"),
-        (("curves", "report", "--tasks", "pizza"), "Expected tasks among"),
-        (("curves", "report", "--seeds", "0,x"), "Expected seeds as whole numbers"),
-        (("curves", "report", "--seeds", "101"), "Expected distinct seeds, 0 or more, none of those"),
-        (("curves", "report", "--seeds=-1"), "0 or more"),
-        (("curves", "report", "--seeds", ""), "got none"),
+        (("curves", "report"), "got none. Fix: copy"),
         (("lambda-token", "report", "--tasks", "pizza"), "Expected tasks among multikey 2 4"),
+        (("curves", "report", "--seeds", "101"), "Expected distinct seeds, 0 or more, none of those"),
         (("credit", "report", "--seeds", "1"), "Expected seed 0, the only one here"),
     ],
 )
@@ -340,60 +248,3 @@ def test_a_wrong_command_is_refused_in_one_line(arguments: tuple[str, ...], told
     assert result.exit_code == 1
     assert told in result.output
     assert "Traceback" not in result.output
-
-
-# ---------------------------------------------------------------------- the site
-
-
-@pytest.fixture
-def pages(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    return importlib.import_module("tables")
-
-
-def test_the_page_shows_what_was_found(
-    pages: ModuleType, pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def result(name: str) -> Any:
-        return json.loads((tmp_path / f"{name.removeprefix('studies/')}.json").read_text(encoding="utf-8"))
-
-    monkeypatch.setattr(pages, "result", result)
-    monkeypatch.setattr("benchmarks.runner.files.write_picture", lambda path, figure: path)  # they take a second
-    _fill(CURVES, pieces)
-    for study in ALL:
-        _written(study, pieces, tmp_path, Options(seeds=study.seeds))
-        assert re.search(rf"\b{study.name}\b", RESULTS_PAGE)
-    curves = pages.study("curves")
-    assert "| food-preparation | 1.07 | POAD against TWOSOME | contradicted | higher (no) | -0.150 [" in curves
-    assert "contradicted" in curves
-    assert "Not run yet" in curves
-    assert "Made by `python -m benchmarks study curves`; runs on none, 1 cores; Python 3, sand 0.1." in curves
-    assert "| TWOSOME | 0.000125* | 10 | 0.593 [" in curves
-    assert "Id: curves/food-preparation." in curves
-    claims = pages.claims()
-    assert "| ours: POAD learns faster than TWOSOME on MultiKey | multikey: multikey 2 4 |  | higher |  | not" in claims
-    assert "| curves: food-preparation | 1.07 | higher | -0.150 [" in claims
-    assert "| contradicted |" in claims
-
-
-RESULTS_PAGE = (ROOT / "docs/results.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    "command", re.findall(r"^python -m benchmarks study (.*?)(?: *#.*)?$", RESULTS_PAGE, re.MULTILINE)
-)
-def test_the_command_lines_shown_are_understood(command: str) -> None:
-    typer.main.get_command(app).commands["study"].make_context("study", command.split())
-
-
-def test_every_option_is_explained() -> None:
-    command = typer.main.get_command(app).commands["study"]
-    options = {name for parameter in command.params for name in parameter.opts if name.startswith("--")}
-    assert set(re.findall(r"^\| `(--[\w-]+)` \|", RESULTS_PAGE, re.MULTILINE)) == options
-
-
-@pytest.mark.parametrize("study", ALL, ids=lambda study: study.name)
-def test_committed_results_are_shown(study: Study, pages: ModuleType) -> None:
-    text = pages.study(study.name)
-    assert "None" not in text
-    assert "nan" not in text.split()
