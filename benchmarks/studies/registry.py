@@ -15,6 +15,7 @@ from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.long_actions import LONG_ACTIONS
 from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.real_model import REAL_MODEL
+from benchmarks.studies.values_inside import VALUES_INSIDE
 from benchmarks.studies.warm_start import WARM_START
 
 ALL: tuple[Study | Comparing | Noise, ...] = (
@@ -28,6 +29,7 @@ ALL: tuple[Study | Comparing | Noise, ...] = (
     CREDIT,
     CREDIT_TRUTH,
     CRITIC_NOISE,
+    VALUES_INSIDE,
     REAL_MODEL,
 )
 """All studies in the order of docs/benchmarks/protocol.md; `lambda-token` first, as it sets a default of the rest."""

@@ -223,8 +223,7 @@ class Noise(NamedTuple):
         """Return the training of a seed."""
         arm, rate, estimators = self.arms[name]
         task = self.task._replace(evaluation=Evaluation(every=self.task.steps, episodes=50))
-        job = task.job(arm.algorithm, seed, **{**arm.arguments, "learning_rate": rate})
-        return CriticNoiseJob(**vars(job), estimators=estimators)
+        return CriticNoiseJob(**vars(arm.job(task, seed, {"learning_rate": rate})), estimators=estimators)
 
     def jobs(self, options: Options, pieces: Pieces) -> Iterator[CriticNoiseJob]:
         """Yield the trainings, seed by seed."""

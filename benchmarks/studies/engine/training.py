@@ -183,8 +183,10 @@ def run_preset(job: PresetJob) -> dict[str, Any]:
     return result
 
 
-def run_training(job: TrainingJob, checkpoint: Path | None = None) -> dict[str, Any]:
-    """Do a job on one thread.
+def run_training(
+    job: TrainingJob, checkpoint: Path | None = None, callbacks: Sequence[BaseCallback] = ()
+) -> dict[str, Any]:
+    """Do a job on one thread; see `train` for the arguments.
 
     Returns:
         `steps`, and there `returns` (discounted as the code bases report), `success`, `actions`; `cpu_seconds` of
@@ -192,7 +194,7 @@ def run_training(job: TrainingJob, checkpoint: Path | None = None) -> dict[str, 
     """
     torch.set_num_threads(1)
     evaluation = job.evaluation
-    model, training = train(job, checkpoint=checkpoint)
+    model, training = train(job, callbacks, checkpoint=checkpoint)
     result: dict[str, Any] = {
         "steps": training.steps,
         "returns": [round(summary.mean_return, 5) for summary in training.summaries],

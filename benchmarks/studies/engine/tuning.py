@@ -150,6 +150,9 @@ class Task(NamedTuple):
         return TaskJob(self.env_id, self.env_kwargs, model, sampling, evaluation_episodes=episodes)
 
 
+Arguments = Mapping[str, Any]
+
+
 class Arm(NamedTuple):
     """A method, as a study names it.
 
@@ -158,15 +161,19 @@ class Arm(NamedTuple):
         algorithm: Name of a class of `poad_sb3`.
         arguments: Arguments that differ from the preset's; no learning rate.
         rate_of: Name of the method whose learning rate it takes; None to be tuned itself.
+        kind: Class of its jobs, with the fields of a `TrainingJob`; None for that of the task.
     """
 
     name: str
     algorithm: str
     arguments: Mapping[str, Any]
     rate_of: str | None = None
+    kind: type[TrainingJob] | None = None
 
-
-Arguments = Mapping[str, Any]
+    def job(self, task: Task, seed: int, arguments: Arguments) -> TrainingJob:
+        """Return a run of the method on a task, with further arguments."""
+        job = task.job(self.algorithm, seed, **{**self.arguments, **arguments})
+        return job if self.kind is None else self.kind(**vars(job))
 
 
 class Comparison(NamedTuple):
@@ -205,11 +212,11 @@ class Comparison(NamedTuple):
 
     def _tuning_job(self, arm: Arm, arguments: Arguments, seed: int, task: Task) -> TrainingJob:
         task = task._replace(evaluation=task.evaluation.without_tests)
-        return task.job(arm.algorithm, seed, **{**arm.arguments, **arguments})
+        return arm.job(task, seed, arguments)
 
     def final_jobs(self, arm: Arm, arguments: Arguments, seeds: Sequence[int]) -> list[TrainingJob]:
         """Return the reported runs of a method."""
-        return [self.task.job(arm.algorithm, seed, **{**arm.arguments, **arguments}) for seed in seeds]
+        return [arm.job(self.task, seed, arguments) for seed in seeds]
 
     def learned(self, runs: Sequence[Piece], pieces: Pieces) -> float | None:
         """Return the share of runs whose last return is above half of the way from random to optimal play.

@@ -66,6 +66,7 @@ def test_what_is_not_finite_is_not_written(tmp_path: Path) -> None:
 
 
 SILENT: dict[str, Any] = {
+    "critic": "token",
     "gamma_token": 1.0, "normalize_advantage": True, "credit_level": "token", "bootstrap": "state", "paper_mode": False,
     "candidate_normalization": "word", "max_new_tokens": 128, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "stop": (),
     "smdp_discount": False, "normalize_value": False, "kl_coef": 0.0, "n_episodes": None, "critic_trunk": "frozen",
