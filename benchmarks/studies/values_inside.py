@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stable_baselines3.common.callbacks import BaseCallback
@@ -16,6 +17,7 @@ from benchmarks.studies.engine.findings import Planned, Prediction
 from benchmarks.studies.engine.jobs import TrainingJob
 from benchmarks.studies.engine.training import run_training
 from benchmarks.studies.multikey import EIGHT
+from benchmarks.studies.remedies import REMEDIES, RemedyJob
 from benchmarks.studies.tasks import FOOD, GAMMA, GRPO, MULTIKEY, SALAD, TWOSOME, trie
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.common.rollout_types import TokenValues
@@ -85,17 +87,24 @@ STATE_8 = trie("state 0.8", "POAD", critic="state", gae_lambda_token=0.8)
 ACTION_LEVEL = trie("action level", "POAD", critic="state", credit_level="action", ratio="token")
 NTPO = trie("NTPO", "NTPO", critic="token", gae_lambda_token=1.0)
 EXACT_8 = trie("exact 0.8", "POAD", critic="token", gae_lambda_token=0.8)._replace(kind=ExactValuesJob)
+OF_REMEDIES = {
+    name: base._replace(name=f"{base.name}, {name}", rate_of=base.name, kind=partial(RemedyJob, remedy=name))
+    for name in REMEDIES
+    for base in [MARGINAL_8 if name == "doubly robust" else DUELING_8]
+}
+"""Remedies over the dueling critic; doubly robust over the marginal one, whose values are a martingale."""
 _EVERYWHERE = (TOKEN_1, TOKEN_8, DUELING_1, DUELING_8, MARGINAL_1, MARGINAL_8, STATE_8, ACTION_LEVEL, NTPO)
 _ON_MULTIKEY = (*_EVERYWHERE, EXACT_8, GRPO)
 """Methods without TWOSOME, which scores each of the 256 actions of (4, 4)."""
-_BOTH = (MULTIKEY.name, EIGHT.name)
+_HERE, _BOTH = (MULTIKEY.name,), (MULTIKEY.name, EIGHT.name)
+_PREDICTED = {"privileged": Prediction.HIGHER}
 
 VALUES_INSIDE = Comparing(
     "values-inside",
     "critics with values of tokens, of states, and of advantages over states; and credit that decays without them",
     "Values inside an action: interquartile means over seeds, 95 % intervals",
     (
-        (MULTIKEY, (*_ON_MULTIKEY, TWOSOME)),
+        (MULTIKEY, (*_ON_MULTIKEY, TWOSOME, *OF_REMEDIES.values())),
         (EIGHT, _ON_MULTIKEY),
         (FOOD, _EVERYWHERE),
         (SALAD, _EVERYWHERE),
@@ -107,6 +116,10 @@ VALUES_INSIDE = Comparing(
         Planned(MARGINAL_8.name, STATE_8.name, Prediction.NOT_SETTLED, _BOTH, gated=False),
         Planned(EXACT_8.name, DUELING_8.name, Prediction.HIGHER, _BOTH, gated=False),
         Planned(STATE_8.name, ACTION_LEVEL.name, Prediction.HIGHER, _BOTH, gated=False),
+        *(
+            Planned(arm.name, arm.rate_of or "", _PREDICTED.get(name, Prediction.NOT_SETTLED), _HERE, gated=False)
+            for name, arm in OF_REMEDIES.items()
+        ),
     ),
     (
         "A number behind a method is its `gae_lambda_token`. State 0.8 is the control: the same decay without values "

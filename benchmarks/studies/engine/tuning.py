@@ -161,14 +161,14 @@ class Arm(NamedTuple):
         algorithm: Name of a class of `poad_sb3`.
         arguments: Arguments that differ from the preset's; no learning rate.
         rate_of: Name of the method whose learning rate it takes; None to be tuned itself.
-        kind: Class of its jobs, with the fields of a `TrainingJob`; None for that of the task.
+        kind: Function from the fields of a `TrainingJob` to a job of the method; None for that of the task.
     """
 
     name: str
     algorithm: str
     arguments: Mapping[str, Any]
     rate_of: str | None = None
-    kind: type[TrainingJob] | None = None
+    kind: Callable[..., TrainingJob] | None = None
 
     def job(self, task: Task, seed: int, arguments: Arguments) -> TrainingJob:
         """Return a run of the method on a task, with further arguments."""
