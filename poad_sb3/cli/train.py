@@ -163,6 +163,10 @@ def _train(
         _warm_start(config, model)
     if existing is not None and config.steps < min(existing.steps, model.num_timesteps):
         fail(f"Expected --steps beyond {model.num_timesteps}, where the run already is; got {config.steps}.")
+    # Training is of whole rollouts; the length of those of whole episodes is not known before.
+    rollout = model.n_steps * model.n_envs if not model.whole_episodes else 1
+    n_rollouts = -(-max(0, config.steps - model.num_timesteps) // rollout)
+    total = model.num_timesteps + n_rollouts * rollout
     callbacks: list[BaseCallback] = []
     if ranks.is_first:
         assert not isinstance(envs, str)
@@ -173,12 +177,9 @@ def _train(
             model.set_logger(runs.run_logger(folder, model.num_timesteps))
         except OSError as error:
             fail(f"{folder.path} cannot be written: {error}")
-        _announce(console, folder, config, model)
+        _announce(console, folder, config, model, total)
         _warn_of_preset(config)
-    # Training is of whole rollouts; the length of those of whole episodes is not known before.
-    rollout = model.n_steps * model.n_envs if not model.whole_episodes else 1
-    n_rollouts = -(-max(0, config.steps - model.num_timesteps) // rollout)
-    progress.watch(model, model.num_timesteps + n_rollouts * rollout)
+    progress.watch(model, total)
     _learn(folder, config, existing, model, callbacks)
     if not ranks.is_first:
         return
@@ -328,9 +329,9 @@ def _callbacks(folder: RunFolder, config: RunConfig, envs: VecEnv, wandb_project
     return callbacks
 
 
-def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm) -> None:
+def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, total: int) -> None:
     start = f"from step {model.num_timesteps}" if model.num_timesteps else "from the start"
-    line = f"{config.algorithm} on {config.env_id}, seed {config.seed}: {start} to {config.steps}, in {folder.path}"
+    line = f"{config.algorithm} on {config.env_id}, seed {config.seed}: {start} to step {total}, in {folder.path}"
     console.print(line, markup=False, highlight=False, soft_wrap=True)
     facts = [f"action_sampling={model.action_sampling!r}", f"model={model.policy.lm.source.name!r}"]
     remark = f"preset {config.preset}" if config.preset is not None else ""

@@ -465,7 +465,7 @@ def test_a_failed_training_says_what_is_left(run: Run, monkeypatch: pytest.Monke
     assert f"The training stopped at step {N} (ConnectionError: the simulator is gone). There is no checkpoint" in said
     assert "Traceback" in Path("run/error.txt").read_text()
     assert ended == [{"exit_code": 1}], "the run of Weights & Biases"
-    assert "from the start to 64" in run("train", "--resume", "--out", "run")
+    assert "from the start to step 64" in run("train", "--resume", "--out", "run")
 
 
 # ---------------------------------------------------------------------- eval, presets, the entry point
