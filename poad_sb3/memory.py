@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
+from poad_sb3.common.critics import MarginalCritic
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions import CandidateDistribution, TrieDistribution
 from poad_sb3.language_model import lm_head
@@ -242,7 +243,8 @@ def estimate_training(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Memo
     # Counted, since the weights may be quantised by any library.
     frozen = sum(tensor.nbytes for tensor in (*lm.parameters(), *lm.buffers()) if not tensor.requires_grad)
     size = ModelSize.of(lm.base.config, settings)._replace(frozen=frozen)
-    rows = [_longest_row(algorithm, question) for question in parse_observation(observation)[0]]
+    questions = parse_observation(observation)[0]
+    rows = [_longest_row(algorithm, question) for question in questions]
     row_tokens, scored, children, action = map(max, zip(*rows, strict=True))
     actions = steps * algorithm.n_envs
     together = min(algorithm.batch_size, actions)  # rows that begin alike are merged, so all may be in one pass
@@ -253,7 +255,8 @@ def estimate_training(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Memo
     if algorithm.kl_coef:
         values = action
     elif critic is not None and not critic.reads_prefixes:
-        values = 1
+        listed = max(len(question.actions or ()) for question in questions)
+        values = 1 + (min(listed, MarginalCritic.max_leaves) if critic.reads_leaves and values > 1 else 0)
     ranks = algorithm.ranks.size
     sums = (algorithm.micro_batches // ranks).bit_length() - 1  # one unfinished on each level of a binary tree
     workload = Workload(

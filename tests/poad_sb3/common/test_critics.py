@@ -17,6 +17,7 @@ from poad_sb3.credit.advantages import next_state_values
 from poad_sb3.credit.estimators import GAE, Rollout
 from poad_sb3.distributions.base import Leaves, TokenPath
 from poad_sb3.language_model.packing import path_to
+from poad_sb3.memory import estimate_training
 
 IS_STATE = torch.tensor([True, False, False, True, True, False])
 """Hidden states of three actions, of three, one and two tokens."""
@@ -277,6 +278,16 @@ def test_a_rollout_of_another_version_is_refused() -> None:
 def test_settings_that_do_not_fit_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_method("POAD", **{"critic": "marginal", **arguments})
+
+
+def test_the_memory_estimate_counts_networks_and_the_states_that_they_read() -> None:
+    models = {kind: make_method("POAD", critic=kind, n_steps=4) for kind in CRITICS}
+    needed = {kind: estimate_training(model, model.env.reset()) for kind, model in models.items()}
+    assert needed["marginal"].critic == needed["dueling"].critic == 2 * needed["token"].critic
+    assert needed["state"].rollout < needed["dueling"].rollout == needed["token"].rollout
+    n_listed = len(models["marginal"].env.reset()["admissible_actions"][0])
+    assert n_listed > 1
+    assert needed["marginal"].rollout > needed["state"].rollout
 
 
 def test_estimators_without_a_critic_ignore_its_kind() -> None:
