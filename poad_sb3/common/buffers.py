@@ -150,13 +150,10 @@ class TokenRolloutBuffer(RolloutBuffer):
         position = np.concatenate([np.arange(n) for n in n_tokens])
         token_values, last_values, final_values = self._evaluate(evaluate, paths, n_values, last_prompts, all_features)
         self._values = token_values.values
-        pairs = zip(paths, n_values, strict=True)
-        reads = np.concatenate(
-            [self.critic.learned_reads(path, n) if n else np.full(len(path.action), -1) for path, n in pairs]
-        )
-        has_target = reads >= 0
-        reads_unlearned = position if self._has_all_features else 0
-        feature_of = np.repeat(token_values.starts, n_tokens) + np.where(has_target, reads, reads_unlearned)
+        learned = np.concatenate([self.critic.learned_reads(path, n) for path, n in zip(paths, n_values, strict=True)])
+        has_target = learned >= 0
+        read = np.where(has_target, learned, position if self._has_all_features else 0)
+        feature_of = np.repeat(token_values.starts, n_tokens) + read
         old_outputs = np.zeros(len(position))
         old_outputs[has_target] = token_values.outputs.cpu().numpy()[feature_of[has_target]]
 

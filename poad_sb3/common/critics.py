@@ -76,7 +76,7 @@ class Critic(ValueNetwork, ABC):
     def learned_reads(cls, path: TokenPath, n_values: int) -> NDArray[np.int64]:
         """Return the read whose output learns the target of each token, `[n_tokens]`; -1 where there is no target."""
         reads = np.arange(len(path.action))
-        return np.where(reads < (n_values if cls.reads_prefixes else 1), reads, -1)
+        return np.where(reads < (n_values if cls.reads_prefixes else min(n_values, 1)), reads, -1)
 
     @staticmethod
     @abstractmethod
@@ -246,7 +246,7 @@ class MarginalCritic(DuelingCritic):
         if path.leaves is not None and n_values > 1:
             kept = cls._kept(path, path.leaves)
             reads[-1] = 1 + [path.leaves.sequences[leaf] for leaf in kept].index(path.action)
-        reads[:1] = 0
+        reads[: min(n_values, 1)] = 0
         return reads
 
 
