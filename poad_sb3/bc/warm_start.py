@@ -13,6 +13,7 @@ from stable_baselines3.common.save_util import load_from_zip_file
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.save_util import read_data, read_header
 from poad_sb3.errors import CheckpointError
+from poad_sb3.settings.credit import CriticKind
 from poad_sb3.settings.model import DEFAULT_LORA, ModelSettings
 
 
@@ -49,7 +50,7 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
     ):
         if got != wanted:
             raise CheckpointError(f"Expected {name} as in {path}, {wanted}; got {got}. Fix: train with the same.")
-    if has_critic and (difference := _difference_of_values(vars(algorithm), data)):
+    if has_critic and (difference := _difference_of_values(vars(algorithm), {"critic": CriticKind.TOKEN, **data})):
         has_critic = False
         warnings.warn(
             f"Only the adapter of {path} is loaded: its critic has learned values with {difference}. "
