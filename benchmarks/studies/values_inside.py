@@ -85,6 +85,14 @@ TOKEN_1, TOKEN_8, DUELING_1, DUELING_8, MARGINAL_1, MARGINAL_8 = (
 STATE_8 = trie("state 0.8", "POAD", critic="state", gae_lambda_token=0.8)
 """The control: the decay of the trace without values inside the action."""
 ACTION_LEVEL = trie("action level", "POAD", critic="state", credit_level="action", ratio="token")
+SHORT = {
+    task.name: ACTION_LEVEL._replace(
+        name=f"action level, lambda {value:.2g}", arguments={**ACTION_LEVEL.arguments, "gae_lambda": value}
+    )
+    for task, n_decisions in ((MULTIKEY, 6), (EIGHT, 8))
+    for value in [round(0.95 * 0.8 ** (n_decisions - 1), 3)]
+}
+"""Action level with the trace between actions that is left of 0.95 where it decays at the decisions of each."""
 NTPO = trie("NTPO", "NTPO", critic="token", gae_lambda_token=1.0)
 EXACT_8 = trie("exact 0.8", "POAD", critic="token", gae_lambda_token=0.8)._replace(kind=ExactValuesJob)
 OF_REMEDIES = {
@@ -104,8 +112,8 @@ VALUES_INSIDE = Comparing(
     "critics with values of tokens, of states, and of advantages over states; and credit that decays without them",
     "Values inside an action: interquartile means over seeds, 95 % intervals",
     (
-        (MULTIKEY, (*_ON_MULTIKEY, TWOSOME, *OF_REMEDIES.values())),
-        (EIGHT, _ON_MULTIKEY),
+        (MULTIKEY, (*_ON_MULTIKEY, SHORT[MULTIKEY.name], TWOSOME, *OF_REMEDIES.values())),
+        (EIGHT, (*_ON_MULTIKEY, SHORT[EIGHT.name])),
         (FOOD, _EVERYWHERE),
         (SALAD, _EVERYWHERE),
     ),
@@ -116,6 +124,7 @@ VALUES_INSIDE = Comparing(
         Planned(MARGINAL_8.name, STATE_8.name, Prediction.NOT_SETTLED, _BOTH, gated=False),
         Planned(EXACT_8.name, DUELING_8.name, Prediction.HIGHER, _BOTH, gated=False),
         Planned(STATE_8.name, ACTION_LEVEL.name, Prediction.HIGHER, _BOTH, gated=False),
+        *(Planned(STATE_8.name, arm.name, Prediction.NOT_SETTLED, (task,), gated=False) for task, arm in SHORT.items()),
         *(
             Planned(arm.name, arm.rate_of or "", _PREDICTED.get(name, Prediction.NOT_SETTLED), _HERE, gated=False)
             for name, arm in OF_REMEDIES.items()
