@@ -75,10 +75,6 @@ def test_what_cannot_be_loaded(name: str, arguments: dict[str, Any], message: st
         load(name, **arguments)
 
 
-def test_balance_scale_is_published_either_way() -> None:
-    assert load("balance-scale", preprocessing="published") == load("balance-scale")
-
-
 def test_load_is_cached_and_knows_its_names() -> None:
     assert load("iris") is load("iris")
     with pytest.raises(ValueError, match=r"Expected one of balance-scale, .*spaceship-titanic; got 'irises'\. Fix"):

@@ -19,7 +19,6 @@ from lang_envs.datasets.preprocessing import (
     as_numbers,
     choose_rows,
     natural_key,
-    ordinals,
     ranks,
     split_columns,
 )
@@ -76,27 +75,6 @@ def test_natural_order_is_total(texts: list[str]) -> None:
     assert all(natural_key(a) < natural_key(b) for a, b in pairwise(sorted(set(texts), key=natural_key)))
 
 
-# ---------------------------------------------------------------------- categories
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pd.Series([10, 9, 2, 10], dtype="Int64"),
-        pd.Series(["10", "9", "2", "10"], dtype="category"),
-        pd.Series([10.0, 9.0, 2.0, 10.0], dtype="category"),
-        pd.Categorical.from_codes([2, 1, 0, 2], ["2", "9", "10", "11"], ordered=True),
-        pd.Series([Decimal(10), 9, "2.0", np.float32(10)], dtype=object),
-        pd.Series(["10.0", "9", "2.00", "10"]),
-    ],
-)
-def test_categories_however_they_are_typed(column: Any) -> None:
-    codes, labels = ordinals(pd.Series(column))
-    assert codes.dtype == np.int64
-    assert codes.tolist() == [2, 1, 0, 2]
-    assert labels == ["2", "9", "10"]
-
-
 # ---------------------------------------------------------------------- numbers
 
 
@@ -131,25 +109,6 @@ def test_what_is_no_number_is_refused_by_name(values: list[Any], shown: str) -> 
 
 
 # ---------------------------------------------------------------------- ranks
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (["10.0", "2.0", "14+", "1.0"], [1, 3, 2, 0]),
-        ([True, False, True], [1, 0, 1]),
-        ([30.5, -2, 30.5, 7], [2, 0, 2, 1]),
-        (["b", "B", "ä", "語"], [1, 0, 2, 3]),
-        ([7], [0]),
-        ([], []),
-    ],
-)
-def test_ranks(values: list[Any], expected: list[float]) -> None:
-    for dtype in (None, object, "category"):
-        column = pd.Series(values, dtype=dtype) if values else pd.Series([], dtype=object)
-        assert ranks(column).tolist() == expected
-    if values:
-        assert LabelEncoder().fit_transform(np.array(values, dtype=object)).tolist() == expected
 
 
 @settings(max_examples=60, deadline=None)
