@@ -42,14 +42,6 @@ def test_threads_share_a_table() -> None:
     assert found == [0, 0, 1, 1, 0, 0, 1, 0] * 4
 
 
-def test_each_state_is_expanded_once() -> None:
-    graph: Graph = {0: [((1,), 1), ((1,), 2)], 1: [((1,), 2)], 2: [((1,), 0), ((1,), None)], 3: [((1,), 0)]}
-    expanded = []
-    table: PlanTable[int] = PlanTable(lambda state: [*graph[state], *(expanded.append(state) or [])])
-    assert [table.best(state) for state in (0, 1, 2, 3, 0, 3)] == [1, 0, 1, 0, 1, 0]
-    assert sorted(expanded) == [0, 1, 2, 3]
-
-
 # ---------------------------------------------------------------------- against brute force
 
 

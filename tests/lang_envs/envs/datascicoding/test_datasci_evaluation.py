@@ -61,10 +61,6 @@ def test_baselines(code: str, mean: float, evaluate: Callable[[str], Evaluation]
     assert evaluate(f"{code}\nmodel.fit(x_train, y_train)").score == pytest.approx(mean, abs=1e-3)
 
 
-def test_a_constant_is_worth_a_half(evaluate: Callable[[str], Evaluation]) -> None:
-    assert evaluate(CONSTANT).scores == (0.5,) * 5
-
-
 def test_scoring_can_be_another_and_the_area_is_told_all_the_same() -> None:
     found = evaluator(scoring="accuracy")(CONSTANT)
     table = load("balance-scale")
@@ -266,18 +262,6 @@ def test_other_settings_are_other_entries(other: dict[str, Any]) -> None:
     evaluator(sandbox=sandbox, cache=cache)(HONEST)
     evaluator(sandbox=sandbox, cache=cache, **other)(HONEST)
     assert sandbox.n_runs == 2
-    sandbox.close()
-
-
-def test_the_time_of_all_splits_counts() -> None:
-    class Slow(Sandbox):
-        def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
-            answers = super().run(tasks, limits)
-            return [answer._replace(cpu_seconds=7.0) for answer in answers]
-
-    sandbox = Slow(shared_sandbox().place)
-    assert evaluator(sandbox=sandbox)(HONEST).status is Status.TIMEOUT
-    assert evaluator(sandbox=sandbox, limits=Limits(36.0))(HONEST).status is Status.OK
     sandbox.close()
 
 

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lang_envs.datasets import BUNDLED, DATASETS, Dataset, load
-from lang_envs.envs.datascicoding.oracle import ORACLE_CODE, oracle_code
+from lang_envs.datasets import DATASETS, Dataset, load
+from lang_envs.envs.datascicoding.oracle import oracle_code
 from lang_envs.envs.datascicoding.scoring import auc, check_probabilities, splits
 
 BANNED = {"SVC", "NuSVC", "LinearSVC", "GridSearchCV"}
-WITHOUT_CODE = ("airlines", "breast-w", "spaceship-titanic")
-"""Tables whose rows were not at hand when code was searched for."""
 
 
 def scores(code: str, dataset: Dataset, random_states: Any) -> list[float]:
@@ -65,12 +63,6 @@ def test_code_for_fetched_tables_runs_on_stand_ins(name: str, bound: float) -> N
 def test_the_fallback_runs_on_stand_ins(name: str, bound: float) -> None:
     assert oracle_code(name) == oracle_code("some other table")
     check(oracle_code(name), load(name, data="synthetic"), bound)
-
-
-def test_which_tables_have_code() -> None:
-    assert set(BUNDLED) < set(ORACLE_CODE)
-    assert set(ORACLE_CODE) == (set(DATASETS) - set(WITHOUT_CODE)) | {"generated"}
-    assert set(WITHOUT_CODE) < set(DATASETS)
 
 
 @pytest.mark.parametrize("name", [*DATASETS, "generated", "some other table"])

@@ -8,11 +8,8 @@ from itertools import combinations
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import ImageColor
-from rich.cells import cell_len
 from walk import same
 
 from lang_envs.datasets import Dataset, load
@@ -25,7 +22,6 @@ SHAPE = (640, 960, 3)
 CODE, ATTEMPTS = (slice(119, 529), slice(12, 645)), (slice(100, 351), slice(656, 953))
 BADGE = (slice(37, 57), slice(804, 953))
 TITLE, HEADER, VERDICT = (slice(8, 38), slice(0, 815)), (slice(56, 77), slice(0, 957)), (slice(540, 633), slice(8, 953))
-N_COLUMNS = 100
 
 WORKS = """\
 from sklearn.linear_model import LogisticRegression
@@ -201,25 +197,6 @@ def test_no_code_leaves_its_panel(text: str) -> None:
     edge = frame(hostile)[CODE]
     for strip in (edge[8:-8, -5:], edge[-8:, 8:-8], edge[:3, 8:-8]):
         assert is_color(strip, "night").all()
-
-
-ANYTHING = st.text(st.characters(), max_size=400) | st.text(
-    "ab \n\r\t'\"#\\(\0\u202e\ud800漢\U0001f600\u0301", max_size=400
-)
-
-
-@settings(deadline=None, max_examples=60)
-@given(code=ANYTHING, error=ANYTHING | st.integers(-1, 50).map(lambda line: f"ValueError (line {line})"))
-@example("".join(HOSTILE), "".join(HOSTILE))
-@example("", "")
-def test_any_text_is_told_in_lines_that_fit(code: str, error: str) -> None:
-    episode = Episode((failure(code=code, error=error),))
-    text = lines(episode)
-    assert max(map(cell_len, text)) <= N_COLUMNS
-    assert all(line.isprintable() for line in text)
-    assert len(text) <= 70
-    "\n".join(text).encode()  # no lone surrogate
-    assert frame(episode).shape == SHAPE
 
 
 # ---------------------------------------------------------------------- time, and the environment itself

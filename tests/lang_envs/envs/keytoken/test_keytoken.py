@@ -48,16 +48,6 @@ def test_actions_differ_in_the_key_word_and_in_nothing_before_it(kwargs: dict[st
 # ---------------------------------------------------------------------- decisions
 
 
-def test_the_observation_tells_everything_that_matters(env: KeyTokenEnv) -> None:
-    texts = [env.step_text(env.oracle_action())[0] for _ in range(4)]
-    assert texts[-1] == "No orders are left."
-    env.reset(seed=0)
-    for left in (4, 3, 2, 1):
-        key = env.oracle_action().split()[1]
-        assert env._describe() == f"The order is the {key}. Orders left: {left}. You take"
-        env.step_text(wrong(env))
-
-
 def test_the_key_word_decides(env: KeyTokenEnv) -> None:
     for right in (True, False, False, True):
         said = env.oracle_action() if right else wrong(env)

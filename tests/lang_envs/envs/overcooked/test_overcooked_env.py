@@ -62,19 +62,6 @@ def test_a_reward_that_is_no_number_is_refused(value: Any) -> None:
         KitchenReward(step=value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"invalid_action_reward": float("nan")}, ValueError, "Expected invalid_action_reward to be a finite number"),
-        ({"once_only_chop_reward": "False"}, TypeError, "Expected once_only_chop_reward to be True or False; got 'F"),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_of_every_family(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        OvercookedEnv(**arguments)
-
-
 def test_reward_is_an_argument() -> None:
     env = OvercookedEnv(reward=KitchenReward(step=-1.0, discount=1.0))
     env.reset()

@@ -128,22 +128,6 @@ def test_success_on_the_last_step_terminates_and_does_not_truncate(
 # ---------------------------------------------------------------------- start and state
 
 
-@BOTH
-def test_each_reset_starts_alike_and_draws_nothing(name: str) -> None:
-    env = VirtualHomeEnv(name)
-    starts = []
-    for seed in (0, 1, None):
-        _, info = env.reset(seed=seed)
-        before = env.np_random.bit_generator.state
-        text, info = env.reset()
-        say(env, 0)
-        assert env.np_random.bit_generator.state == before
-        starts.append((text, info["admissible_actions"], info["features"].tolist()))
-    assert starts == [starts[0]] * 3
-    vectors = {HEAT: [1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0], WATCH: [int(n in (0, 4, 8)) for n in range(21)]}
-    assert starts[0][2] == vectors[name]
-
-
 BROKEN_DISTRACTORS = [
     (1, ()),
     (1, ("sofa",)),

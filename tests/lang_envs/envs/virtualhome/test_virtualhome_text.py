@@ -192,14 +192,6 @@ def test_full_text(name: str) -> None:
         assert sorted(sentences(text)) == sorted([*frame(name, state), *all_that_is_visible(name, state)]), state
 
 
-@EVERY_PHRASING
-@pytest.mark.parametrize(("name", "n_vectors"), [(HEAT, 19), (WATCH, 213)])
-def test_full_text_and_features_determine_each_other(name: str, n_vectors: int, phrasing: int) -> None:
-    graph = home_graph(name)
-    texts = texts_of(graph, Wording({}, phrasing), "full")
-    assert assert_bijection(zip(graph.features, texts, strict=True)) == n_vectors
-
-
 @BOTH
 def test_phrasings_share_no_text_and_no_phrase(name: str) -> None:
     graph, wordings = home_graph(name), [Wording({}, phrasing) for phrasing in range(len(PHRASINGS))]
