@@ -210,8 +210,7 @@ def test_all_kinds_of_vectors_play_alike(vector: Any) -> None:
         assert got[-1]["admissible_actions"].tolist() == wanted[-1]["admissible_actions"].tolist()
         actions = reference.action_space.sample()
         wanted, got = reference.step(actions), envs.step(actions)
-        for mine, theirs in zip(got[1:4], wanted[1:4], strict=True):
-            assert mine.tolist() == theirs.tolist()
+        assert [part.tolist() for part in got[1:4]] == [part.tolist() for part in wanted[1:4]]
 
 
 def test_each_environment_has_its_seed(vector: Any) -> None:
@@ -226,16 +225,6 @@ def test_each_environment_has_its_seed(vector: Any) -> None:
     assert len(envs.np_random) == 3
     with pytest.raises(ValueError, match="length must match num_envs=3"):
         envs.reset(seed=[3, 4])
-
-
-def test_a_mask_resets_some_environments(vector: Any) -> None:
-    envs = vector(env={"max_episode_steps": 9})
-    first, _ = envs.reset(seed=0)
-    moved = envs.step(spoken(envs, "pick up the tomato", "pick up the tomato"))[0]
-    assert moved[0] != first[0]
-    texts, infos = envs.reset(seed=0, options={"reset_mask": np.array([True, False])})
-    assert texts == (first[0], moved[1])
-    assert infos["_admissible_actions"].tolist() == [True, False]
 
 
 @pytest.mark.parametrize("mode", AutoresetMode)
@@ -262,29 +251,12 @@ def test_episodes_end_as_the_autoreset_mode_asks(vector: Any, mode: AutoresetMod
         assert texts == start
 
 
-def test_methods_and_attributes_reach_every_environment(vector: Any) -> None:
-    envs = vector(env={"render_mode": "rgb_array"})
-    _, infos = envs.reset(seed=0)
-    assert list(envs.call("admissible_actions")) == infos["admissible_actions"].tolist()
-    envs.set_attr("invalid_action_reward", -1.0)
-    assert envs.get_attr("invalid_action_reward") == (-1.0, -1.0)
-    envs.set_attr("invalid_action_reward", [-1.0, -2.0])
-    assert envs.get_attr("invalid_action_reward") == (-1.0, -2.0)
-    with pytest.raises(ValueError, match="length equal to the number of environments"):
-        envs.set_attr("invalid_action_reward", [-1.0])
-    assert envs.render_mode == "rgb_array"
-    frames = envs.render()
-    assert [frame.dtype for frame in frames] == [np.uint8, np.uint8]
-    with worker_error(envs), pytest.raises(AttributeError, match="no_such_attribute"):
-        envs.get_attr("no_such_attribute")
-
-
 def worker_error(envs: Any) -> AbstractContextManager[Any]:
     """The warning of `AsyncVectorEnv` with the traceback of a worker."""
     return pytest.warns(UserWarning, match="ERROR") if isinstance(envs, AsyncVectorEnv) else nullcontext()
 
 
-@pytest.mark.parametrize("actions", [["serve", "serve"], np.zeros((2, 96)), np.full((2, 96), 999)], ids=str)
+@pytest.mark.parametrize("actions", [["serve", "serve"], np.full((2, 96), 999)], ids=str)
 def test_the_error_of_a_worker_is_that_of_the_environment(vector: Any, actions: Any) -> None:
     envs = vector()
     envs.reset(seed=0)

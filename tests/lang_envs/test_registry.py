@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -62,11 +61,6 @@ def test_ids_are_language_environments(env: gym.Env) -> None:
     assert isinstance(env.unwrapped, LangEnv)
 
 
-def test_unknown_argument_is_refused(env_id: str) -> None:
-    with pytest.raises(TypeError, match="unheard_of"):
-        gym.make(env_id, unheard_of=1)
-
-
 def test_unknown_render_mode_is_refused(env_id: str) -> None:
     refused = pytest.raises(ValueError, match=r"Expected render_mode to be None or one of .*; got 'hologram'")
     with pytest.warns(UserWarning, match="hologram"), refused:  # gymnasium warns first
@@ -103,15 +97,6 @@ def test_step_after_the_end_keeps_the_state(env: gym.Env) -> None:
         with pytest.warns(UserWarning, match="after the end of the episode changes nothing"):
             env.step(action)
         assert same(env.unwrapped.get_state(), state)
-
-
-@pytest.mark.parametrize("text", [3, b"pick up the tomato", ["pick up the tomato"]], ids=["int", "bytes", "list"])
-def test_a_text_of_the_wrong_type_is_refused(env: gym.Env, text: Any) -> None:
-    env.reset(seed=0)
-    state = env.unwrapped.get_state()
-    with pytest.raises(ActionError, match="Expected the action's text as a str; got"):
-        env.unwrapped.step_text(text)
-    assert same(env.unwrapped.get_state(), state)
 
 
 # ---------------------------------------------------------------------- state

@@ -81,8 +81,8 @@ def asked(server: StandIn) -> list[tuple[str, str, int]]:
 
 
 def fetch(wanted: Manifest = TUMOURS, **options: Any) -> tuple[store.Receipt, list[fetching.Progress]]:
-    seen: list[fetching.Progress] = []
-    return fetching.fetch(wanted, timeout=options.pop("timeout", 20), watch=seen.append, **options), seen
+    progress: list[fetching.Progress] = []
+    return fetching.fetch(wanted, timeout=options.pop("timeout", 20), watch=progress.append, **options), progress
 
 
 def refused(code: int, name: str, *arguments: str) -> str:
@@ -111,15 +111,15 @@ def tables(data: Path) -> dict[str, bytes]:
 def test_parquet_and_arff_give_the_same_arrays(
     openml: OpenmlStandIn, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_parquet, seen = fetch()
+    by_parquet, progress = fetch()
     assert asked(openml) == [("GET", ASK, 200), ("GET", OBJECT, 200)]
     body = parquet_of(tumours())
     assert contents(data)["breast-w/breast-w.pq"] == body
     assert_tumours()
-    counts = [progress.done for progress in seen if progress.total == len(body)]
+    counts = [stage.done for stage in progress if stage.total == len(body)]
     assert counts == sorted(counts)
     assert counts[-1] == len(body)
-    assert seen[-1].stage == "preparing"
+    assert progress[-1].stage == "preparing"
     assert fetch()[0] == by_parquet
     assert len(openml.requests) == 2, "what is here is not asked for"
 
@@ -222,8 +222,8 @@ def test_a_service_that_fails(
 
 def test_a_busy_service_is_asked_again(openml: OpenmlStandIn) -> None:
     openml.fail(Status(503, HTML, "text/html"), path="/data/15")
-    _, seen = fetch()
-    assert [progress.detail for progress in seen if progress.stage == "again"] == [
+    _, progress = fetch()
+    assert [stage.detail for stage in progress if stage.stage == "again"] == [
         "Expected the breast-w table from OpenML; got status 503 (Service Unavailable)."
     ]
     assert_tumours()
@@ -247,7 +247,7 @@ def test_nobody_listens(openml: OpenmlStandIn, data: Path, tmp_path: Path, befor
 
 def test_kaggle_a_data_set(kaggle: KaggleStandIn, data: Path) -> None:
     csv = throats()
-    receipt, seen = fetch(throats_manifest(csv))
+    receipt, progress = fetch(throats_manifest(csv))
     assert [(request.host, request.path.rpartition("/")[2], request.status) for request in kaggle.requests] == [
         ("localhost", "DownloadDataset", 302),
         ("storage.localhost", "archive.zip", 200),
@@ -258,7 +258,7 @@ def test_kaggle_a_data_set(kaggle: KaggleStandIn, data: Path) -> None:
     assert receipt.origin.by == "Kaggle"
     x, y = store.read_arrays(throats_manifest(csv), "default")
     assert (x.shape, y.tolist()) == ((300, 18), [0, 1] * 150)
-    assert seen[-2].done == seen[-2].total == len(zip_of(kaggle.datasets[THROATS]))
+    assert progress[-2].done == progress[-2].total == len(zip_of(kaggle.datasets[THROATS]))
 
 
 @pytest.fixture

@@ -230,55 +230,6 @@ def test_memory_has_a_limit(sandbox: Sandbox) -> None:
 
 # ---------------------------------------------------------------------- many at once
 
-NUMBER = """
-import time
-time.sleep(0.2)
-class Number:
-    def predict_proba(self, x):
-        return np.full((len(x), 2), {number})
-model = Number()"""
-
-
-def _outcomes(place: Place, numbers: range, queue: multiprocessing.Queue) -> None:
-    """Run one program for each number, all at once; the number decides the outcome."""
-    sandbox = Sandbox(place)
-
-    def run(number: int) -> None:
-        code = {0: "1 / 0", 1: ASLEEP["sleep"]}.get(number % 50, NUMBER.format(number=number))
-        (answer,) = sandbox.run([task_of(code)], Limits(1.0))
-        value = None if answer.probabilities is None else answer.probabilities[0, 0]
-        queue.put((number, answer.end, (answer.header or {}).get("error"), value))
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in numbers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    sandbox.close()
-
-
-@pytest.mark.process
-def test_three_hundred_programs_from_four_processes(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each waits much longer than its limit, and gets its own result."""
-    monkeypatch.setattr(client, "_SILENCE_SECONDS", 2.0)  # shorter than the queue
-    sandbox = Sandbox(Place(cores=8))
-    pid = sandbox.about()["pid"]
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    numbers = [range(first, first + 75) for first in range(0, 300, 75)]
-    clients = [context.Process(target=_outcomes, args=(sandbox.place, some, queue)) for some in numbers]
-    for process in clients:
-        process.start()
-    outcomes = sorted(queue.get(timeout=240) for _ in range(300))
-    for process in clients:
-        process.join()
-    wanted = {0: (End.EXIT, "ZeroDivisionError", None), 1: (End.TIME, None, None)}
-    assert outcomes == [(n, *wanted.get(n % 50, (End.EXIT, None, n))) for n in range(300)]
-    late = Sandbox(sandbox.place)
-    assert late.about()["pid"] == pid
-    late.close()
-    sandbox.close()
-
 
 @pytest.mark.process
 def test_a_wait_is_not_taken_for_a_dead_supervisor(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -381,20 +332,6 @@ def test_killing_the_supervisor_costs_one_retry(delay: float, sandbox: Sandbox, 
     assert sandbox.about()["pid"] != pid
 
 
-@pytest.mark.process
-def test_a_stopped_supervisor_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "_HELLO_SECONDS", 0.5)
-    monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.5)
-    sandbox, other = Sandbox(), Sandbox()
-    pid = sandbox.about()["pid"]
-    os.kill(pid, signal.SIGSTOP)
-    assert other.run([task_of(HONEST)], Limits())[0].worked
-    assert wait_for_end(pid)
-    assert sandbox.about()["pid"] != pid or sandbox.run([task_of(HONEST)], Limits(0.5))[0].worked
-    sandbox.close()
-    other.close()
-
-
 @pytest.mark.parametrize("data", [b"\0" * 100, b"\xff" * 100, b"\0\0\1\0" + b"[" * 256, b"\0\0\0\2{}"], ids=range(4))
 def test_a_client_that_sends_garbage_is_dropped(data: bytes, sandbox: Sandbox, expected: bytes) -> None:
     pid = sandbox.about()["pid"]
@@ -408,22 +345,6 @@ def test_a_client_that_sends_garbage_is_dropped(data: bytes, sandbox: Sandbox, e
     (answer,) = sandbox.run([task_of(HONEST)], Limits())
     assert answer.probabilities.tobytes() == expected
     assert sandbox.about()["pid"] == pid
-
-
-@pytest.mark.process
-def test_a_client_without_descriptors_says_so(sandbox: Sandbox) -> None:
-    import resource
-
-    sandbox.about()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    n_open = len(list(Path("/proc/self/fd").iterdir()))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 8, limits[1]))
-    try:
-        with pytest.raises(SandboxError, match=r"got .*Too many open files.* Fix: .*\(ulimit -n\)"):
-            sandbox.run([task_of(HONEST)] * 20, Limits())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert sandbox.run([task_of(HONEST)], Limits())[0].worked
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -574,10 +495,10 @@ def test_a_supervisor_that_cannot_start_says_why(meeting_place: Path, monkeypatc
 
 @pytest.mark.process
 def test_confinement_can_be_required(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(without=("landlock",))
+    meeting = Place(without=("landlock",))
     with pytest.raises(SandboxUnavailableError, match=r"got a machine without landlock: .* Fix: Linux"):
-        Sandbox(place, "require").about()
-    relaxed = Sandbox(place)
+        Sandbox(meeting, "require").about()
+    relaxed = Sandbox(meeting)
     with pytest.warns(SandboxWarning, match="without landlock"):
         assert "landlock" not in relaxed.about()["layers"]
     relaxed.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -114,31 +113,3 @@ def test_children_that_never_get_ready(monkeypatch: pytest.MonkeyPatch, meeting_
     with pytest.raises(SandboxError, match=r"got 20 in a row that ended before. Fix: .*ulimit -a"):
         sandbox.run([task_of(HONEST)], Limits())
     sandbox.close()
-
-
-# ---------------------------------------------------------------------- the folder of the socket
-
-READ_ONLY = "mount -t tmpfs -o ro none {}"
-NO_INODES = "mount -t tmpfs -o nr_inodes=1 none {}"
-
-needs_mounts = pytest.mark.skipif(
-    os.getuid() != 0 or shutil.which("unshare") is None, reason="only root mounts a file system"
-)
-
-
-@pytest.mark.process
-@needs_mounts
-@pytest.mark.skipif(
-    any(
-        Path(folder) in (*Path(sys.executable).parents, *Path(__file__).parents)
-        for folder in ("/tmp", "/var/tmp", "/mnt")
-    ),
-    reason="the mounts would hide this checkout",
-)
-@pytest.mark.parametrize(("mount", "reason"), [(READ_ONLY, "Read-only file system"), (NO_INODES, "No space left")])
-def test_no_folder_can_be_made(mount: str, reason: str, meeting_place: Path) -> None:
-    command = "; ".join(mount.format(folder) for folder in ("/tmp", "/var/tmp", "/mnt"))
-    message = outcome(Path("/mnt"), command=command)
-    assert message.startswith(f"SandboxError: Expected a folder for the sandbox's socket; got /mnt: {reason}")
-    assert f"/tmp: {reason}" in message
-    assert "Fix: set XDG_RUNTIME_DIR to a folder" in message

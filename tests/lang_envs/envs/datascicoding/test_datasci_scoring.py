@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from sklearn.metrics import balanced_accuracy_score
 from sklearn.model_selection import train_test_split
 
 from lang_envs.datasets import BUNDLED, Dataset, load
-from lang_envs.envs.datascicoding.scoring import SCORERS, accuracy, auc, balanced_accuracy, check_probabilities, splits
+from lang_envs.envs.datascicoding.scoring import SCORERS, auc, check_probabilities, splits
 
 
 def table(y: Any, *, published: bool = False) -> Dataset:
@@ -124,14 +123,6 @@ def test_scores_are_python_floats_of_the_unit_interval(case: tuple[Any, Any]) ->
     assert [scorer(y, perfect) for scorer in SCORERS.values()] == [1.0, 1.0, 1.0]
 
 
-@given(predictions())
-def test_accuracies(case: tuple[Any, Any]) -> None:
-    y, p = case
-    guess = p.argmax(axis=1)
-    assert accuracy(y, p) == pytest.approx(sum(map(int, guess == y)) / len(y))
-    assert balanced_accuracy(y, p) == pytest.approx(balanced_accuracy_score(y, guess))
-
-
 HUGE = float(np.finfo(float).max)
 extremes = st.sampled_from([HUGE, -HUGE, 1.7e308, -1.7e308, 5e-324, -5e-324, 2.2e-308, 0.0, -0.0, 1.0, 1e-300])
 finite = extremes | st.floats(allow_nan=False, allow_infinity=False)
@@ -178,17 +169,10 @@ class Liar(np.ndarray):
         (None, "numpy array of probabilities; got NoneType"),
         (THIRD.view(Liar), "got Liar"),
         (np.zeros((4, 3), dtype=int), "as floats; got an array of int64"),
-        (THIRD.astype(complex), "got an array of complex128"),
-        (np.zeros((4, 3), dtype=bool), "got an array of bool"),
-        (np.array(0.5), r"of shape \(4, 3\); got \(\)"),
         (THIRD[:, :2], r"of shape \(4, 3\); got \(4, 2\)"),
         (THIRD[:3], r"of shape \(4, 3\); got \(3, 3\)"),
-        (np.empty((0, 3)), r"of shape \(4, 3\); got \(0, 3\)"),
         (np.full((4, 3), np.nan), "finite"),
-        (np.full((4, 3), np.longdouble("1e4000")), "finite"),
-        (np.full((4, 3), 1e308), "add up to 1"),
         (THIRD * 1.001, "add up to 1"),
-        (np.zeros((4, 3)), "add up to 1"),
     ],
 )
 def test_problems(array: object, message: str) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
-from lang_envs import LangEnvsError
 from lang_envs.envs.overcooked.env import KitchenReward, OvercookedEnv
 from lang_envs.envs.overcooked.kitchen import Event
 from lang_envs.envs.overcooked.tasks import TASKS
@@ -120,19 +119,3 @@ def test_the_limit_is_an_argument() -> None:
     assert env.elapsed_primitives == 7  # never cut
     env.reset()
     assert env.elapsed_primitives == 0
-
-
-def test_shuffled_actions_are_the_same_in_another_order() -> None:
-    plain, shuffled, twin = OvercookedEnv(), OvercookedEnv(shuffle_actions=True), OvercookedEnv(shuffle_actions=True)
-    orders = set()
-    for seed in range(20):
-        (_, info), (_, mixed), (_, again) = (env.reset(seed=seed) for env in (plain, shuffled, twin))
-        assert sorted(mixed["admissible_actions"]) == sorted(info["admissible_actions"])
-        assert mixed["admissible_actions"] == again["admissible_actions"] == shuffled.admissible_actions()
-        orders.add(tuple(mixed["admissible_actions"]))
-    assert len(orders) > 10
-    twin.reset(seed=99)
-    twin.set_state(shuffled.get_state())
-    assert twin.admissible_actions() == shuffled.admissible_actions()
-    with pytest.raises(LangEnvsError, match="shuffle_actions"):
-        plain.set_state(shuffled.get_state())

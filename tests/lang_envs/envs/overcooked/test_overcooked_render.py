@@ -8,7 +8,6 @@ from walk import same
 
 from lang_envs.envs.overcooked.env import OvercookedEnv
 from lang_envs.envs.overcooked.kitchen import KitchenState
-from lang_envs.envs.overcooked.tasks import TASKS
 
 SHAPE = (528, 448, 3)
 KITCHEN_ROWS = 448  # below it the status strip, whose clock differs from step to step anyway
@@ -44,8 +43,7 @@ def visited_states(env: OvercookedEnv, n_steps: int) -> set[KitchenState]:
     return states
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["tomato-salad", LARGE])
 def test_every_state_of_a_random_walk_is_drawn_and_looks_different(task: str) -> None:
     env = kitchen_env(task)
     states = visited_states(env, 200)
@@ -59,7 +57,7 @@ def test_every_state_of_a_random_walk_is_drawn_and_looks_different(task: str) ->
     assert len(frames) == len(states) > 10
 
 
-@pytest.mark.parametrize("action", [None, "W" * 3000, "two\nlines\x00", "\ud800 漢字"])
+@pytest.mark.parametrize("action", ["W" * 3000, "two\nlines\x00\ud800 漢字"])
 def test_any_text_can_be_the_last_action(action: str | None) -> None:
     env = kitchen_env(LARGE)
     env.step_text(action)
@@ -72,9 +70,7 @@ def test_any_text_can_be_the_last_action(action: str | None) -> None:
     assert all(line.isprintable() for line in lines)
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("mode", ["ansi", "rgb_array"])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "mode"), [("tomato-salad", "ansi"), (LARGE, "rgb_array")])
 def test_rendering_changes_nothing(task: str, mode: str) -> None:
     env, over = kitchen_env(task, mode), False
     while not over:
