@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from sklearn.metrics import balanced_accuracy_score
 from sklearn.model_selection import train_test_split
 
 from lang_envs.datasets import BUNDLED, Dataset, load
-from lang_envs.envs.datascicoding.scoring import SCORERS, auc, check_probabilities, splits
+from lang_envs.envs.datascicoding.scoring import SCORERS, accuracy, auc, balanced_accuracy, check_probabilities, splits
 
 
 def table(y: Any, *, published: bool = False) -> Dataset:
@@ -121,6 +122,14 @@ def test_scores_are_python_floats_of_the_unit_interval(case: tuple[Any, Any]) ->
             assert 0.0 <= score <= 1.0
     perfect = np.eye(p.shape[1])[y]
     assert [scorer(y, perfect) for scorer in SCORERS.values()] == [1.0, 1.0, 1.0]
+
+
+@given(predictions())
+def test_accuracies(case: tuple[Any, Any]) -> None:
+    y, p = case
+    guess = p.argmax(axis=1)
+    assert accuracy(y, p) == pytest.approx(sum(map(int, guess == y)) / len(y))
+    assert balanced_accuracy(y, p) == pytest.approx(balanced_accuracy_score(y, guess))
 
 
 HUGE = float(np.finfo(float).max)
