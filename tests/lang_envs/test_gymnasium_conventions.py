@@ -299,15 +299,3 @@ def test_the_order_of_calls_is_enforced() -> None:
     with env as same:
         same.reset(seed=4)
         assert same.unwrapped.np_random_seed == 4
-
-
-def test_an_environment_is_copied_in_mid_episode() -> None:
-    env = gym.make(ID, **SHUFFLED)
-    env.reset(seed=0)
-    env.step(env.action_space.encode("pick up the tomato"))
-    for twin in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env)):
-        action = env.action_space.encode("take the bowl")
-        state = env.unwrapped.get_state()
-        mine, theirs = env.step(action), twin.step(action)
-        assert data_equivalence(list(mine), list(theirs))
-        env.unwrapped.set_state(state)

@@ -238,13 +238,6 @@ def test_verify_finds(change: Callable[[Path], None], error: str, archive: Path)
         store.verify(TUMOURS)
 
 
-def test_verify_needs_the_file(archive: Path) -> None:
-    (archive.parent / "breast-w.parquet").unlink()
-    with pytest.raises(DataMissingError, match=r"'breast-w\.parquet' in .*, to compare with; it is not there"):
-        store.verify(TUMOURS)
-    assert store.is_whole(TUMOURS), "what gym.make reads is there"
-
-
 # ---------------------------------------------------------------------- writing that fails
 
 

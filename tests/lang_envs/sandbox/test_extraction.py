@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import os
 import pickle
 import subprocess
 import sys
@@ -282,40 +281,6 @@ def test_extraction_does_not_change_warning_filters():
 def test_banned_names_are_found_by_meaning(text, name):
     assert banned_use(extract(text), ("GridSearchCV", "SVC")) == name
     assert banned_use(extract(text), ()) is None
-
-
-FORKS = r"""
-import os, signal, sys, threading, warnings
-from lang_envs.sandbox.extraction import extract
-
-def hammer():
-    while not over.is_set():
-        extract("x = 1\n" * 1000)
-
-over, filters = threading.Event(), list(warnings.filters)
-threads = [threading.Thread(target=hammer) for _ in range(2)]
-for thread in threads:
-    thread.start()
-for _ in range(30):
-    child = os.fork()
-    if child == 0:
-        signal.alarm(10)
-        extract("x = 1")
-        os._exit(0 if warnings.filters == filters else 3)
-    _, status = os.waitpid(child, 0)
-    if status:
-        break
-over.set()
-for thread in threads:
-    thread.join()
-sys.exit(f"a child ended with {status}" if status else 0)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_fork_during_a_parse_can_parse():
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
 
 
 def test_one_thread_parses_at_a_time(monkeypatch):

@@ -301,20 +301,6 @@ def test_programs_that_loop_do_not_starve_another_on_their_table(sandbox: Sandbo
     assert n_loops < 20  # on two cores, for ten limits of time
 
 
-def test_the_first_failure_is_the_same_whichever_split_is_open(sandbox: Sandbox) -> None:
-    """One evaluation opens the second split; another joins there and fails, and still reports its first failure."""
-    slow = [task_of(f"import time\ntime.sleep(0.5)\n{HONEST}")._replace(table="t", labels="b")]
-    thread = threading.Thread(target=sandbox.run, args=(slow, Limits()))
-    thread.start()
-    time.sleep(0.2)
-    codes = {"a": "raise KeyError", "b": "1 / 0", "c": HONEST}
-    tasks = [task_of(code)._replace(table="t", labels=labels) for labels, code in codes.items()]
-    answers = sandbox.run(tasks, Limits())
-    thread.join()
-    assert answers[0].header["error"] == "KeyError"
-    assert answers[2].end is End.CANCELLED
-
-
 # ---------------------------------------------------------------------- deaths
 
 

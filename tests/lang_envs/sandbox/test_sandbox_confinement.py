@@ -181,15 +181,6 @@ def test_x32_kills_and_numbers_out_of_range_fail():
     assert verdict("x86_64", 0x3FFFFFFF) == "ENOSYS"
 
 
-@pytest.mark.parametrize(("pid", "other"), [(1, 2), (0x06, 0x15)])
-def test_the_process_id_is_the_only_difference(pid, other):
-    program, other_program = seccomp.program("x86_64", pid), seccomp.program("x86_64", other)
-    for number in (234, 204, 302):
-        assert run_filter(program, number, (pid,), audit=AUDIT["x86_64"]) == 0x7FFF0000
-        assert run_filter(other_program, number, (pid,), audit=AUDIT["x86_64"]) != 0x7FFF0000
-    assert sum(a != b for a, b in zip(program, other_program, strict=True)) <= 3 * 4
-
-
 # ---------------------------------------------------------------------- real processes
 
 # Warm, single-threaded, forks a child per program: the supervisor in small.
@@ -606,14 +597,6 @@ def test_other_files_are_closed():
     finally:
         for descriptor in (kept_read, kept_write, other_read, other_write):
             os.close(descriptor)
-
-
-def test_a_child_whose_parent_is_gone_ends_at_once():
-    def action():
-        privileges.die_with_parent(os.getppid() + 1)
-        return True
-
-    assert in_a_fork(action) == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")

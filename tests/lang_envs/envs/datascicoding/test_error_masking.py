@@ -18,11 +18,6 @@ KNOWN = (512, 256, 18, 2)
     ("code", "message", "masked"),
     [
         (
-            "from sklearn.ensemble import RandomForrestClassifier",
-            "cannot import name 'RandomForrestClassifier' from 'sklearn.ensemble' (/opt/sklearn/ensemble/__init__.py)",
-            "cannot import name 'RandomForrestClassifier' from 'sklearn.ensemble' (<text>)",
-        ),
-        (
             "model = LogisticRegression(penalty='l3')",
             "The 'penalty' parameter of LogisticRegression must be a str among {'l2', 'elasticnet', 'l1'} or None. "
             "Got 'l3' instead.",

@@ -72,16 +72,6 @@ def test_an_episode_of_right_decisions_succeeds_and_returns_one(horizon: int) ->
     assert env.episode_return == pytest.approx(1.0, abs=1e-12)
 
 
-def test_an_invalid_action_passes_time_and_leaves_the_order(env: KeyTokenEnv) -> None:
-    env.step_text(env.oracle_action())
-    text, before = env._describe(), env.get_state()
-    sentence, reward, terminated, truncated, info = env.step_text("the onion the the the")
-    assert (sentence, reward, terminated, truncated) == (text, 0.0, False, False)
-    assert (info["invalid_action"], info["key_correct"]) == (True, False)
-    assert env.get_state()["np_random"] == before["np_random"]
-    assert env.elapsed_steps == 2
-
-
 def test_only_invalid_actions_run_into_the_time_limit() -> None:
     env = KeyTokenEnv(max_steps=5)
     env.reset(seed=0)

@@ -35,15 +35,6 @@ def env() -> Iterator[MultiKeyEnv]:
     env.close()
 
 
-def wrong(env: IndependentDecisions) -> str:
-    """An action without a right key: every other word than the oracle's in all slots."""
-    if isinstance(env, LengthTrapEnv):
-        return next(sentence for sentence in env.sentences if sentence != env.oracle_action())
-    assert isinstance(env, MultiKeyEnv)
-    right = env.oracle_action().split()
-    return " ".join(next(word for word in slot if word.split()[0] not in right) for slot in env.slots)
-
-
 # ---------------------------------------------------------------------- sentences
 
 
@@ -259,20 +250,3 @@ def test_arguments_that_do_not_fit_are_refused(kwargs: dict[str, Any], message: 
 def test_arguments_of_the_trap_that_do_not_fit_are_refused(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LengthTrapEnv(**kwargs)
-
-
-# ---------------------------------------------------------------------- pictures
-
-
-@pytest.mark.parametrize(
-    ("env_id", "kwargs"), [(ID, {}), (ID, {**LARGEST, "variable_lengths": True}), (TRAP, {"sign": "positive"})]
-)
-def test_a_frame_shows_order_answers_and_the_last_action(env_id: str, kwargs: dict[str, Any]) -> None:
-    env = gym.make(env_id, render_mode="rgb_array", **kwargs).unwrapped
-    env.reset(seed=0)
-    frames = [env.render()]
-    for action in (env.oracle_action(), wrong(env), "\x1b[31m " * 400, "x" * 5000, None):
-        env.step_text(action)
-        frames.append(env.render())
-    assert {frame.shape for frame in frames} == {(256, 480, 3)}
-    assert all((frame != following).any() for frame, following in itertools.pairwise(frames))

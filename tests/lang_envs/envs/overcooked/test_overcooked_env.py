@@ -11,7 +11,6 @@ from gymnasium.envs.registration import EnvSpec
 
 from lang_envs.envs.overcooked.env import KitchenReward, OvercookedEnv
 from lang_envs.envs.overcooked.kitchen import Event
-from lang_envs.envs.overcooked.tasks import TASKS
 
 
 @pytest.mark.parametrize(
@@ -29,22 +28,6 @@ from lang_envs.envs.overcooked.tasks import TASKS
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         OvercookedEnv(**arguments)
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_info(task: str) -> None:
-    env = OvercookedEnv(task)
-    _, info = env.reset()
-    assert set(info) == {"admissible_actions", "features", "primitive_steps", "success", "invalid_action"}
-    assert (info["features"].dtype, info["features"].shape) == (np.int64, (18 if task == "tomato-salad" else 26,))
-    assert info["features"][-7:].tolist() == [int(n == TASKS[task].index) for n in range(7)]
-    assert info["primitive_steps"] == 0
-    *_, info = env.step_text("pick up the tomato")
-    assert info["primitive_steps"] == 2
-    *_, info = env.step_text("chop nothing")
-    assert info["primitive_steps"] == 1
-    _, info = env.reset()
-    assert info["primitive_steps"] == 0
 
 
 def test_reward_folds_the_primitives_of_a_macro_action() -> None:

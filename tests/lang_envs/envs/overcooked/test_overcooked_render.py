@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from walk import same
 
 from lang_envs.envs.overcooked.env import OvercookedEnv
 from lang_envs.envs.overcooked.kitchen import KitchenState
@@ -68,17 +67,6 @@ def test_any_text_can_be_the_last_action(action: str | None) -> None:
     lines = text_of(env).splitlines()
     assert len(lines) == 14
     assert all(line.isprintable() for line in lines)
-
-
-@pytest.mark.parametrize(("task", "mode"), [("tomato-salad", "ansi"), (LARGE, "rgb_array")])
-def test_rendering_changes_nothing(task: str, mode: str) -> None:
-    env, over = kitchen_env(task, mode), False
-    while not over:
-        _, _, over, _, _ = env.step_text(env.oracle_action())
-        before = env.get_state()
-        first, second = env.render(), env.render()
-        assert same(env.get_state(), before)
-        assert same(first, second)
 
 
 def test_ansi_tells_the_facts() -> None:

@@ -62,34 +62,7 @@ def test_every_command_in_every_state(name: str) -> None:
     assert n_tried == {HEAT: 51 * 10, WATCH: 572 * 17}[name]
 
 
-@BOTH
-def test_an_invalid_text_changes_nothing_but_the_time_in_every_state(name: str) -> None:
-    env, graph = VirtualHomeEnv(name), home_graph(name)
-    env.reset()
-    captured = env.get_state()
-    del captured["digest"]
-    for number in graph.going_on:
-        world = captured["world"]._replace(state=graph.states[number], steps=7, succeeded=True)
-        env.set_state(captured | {"world": world})
-        listed = env.admissible_actions()
-        _, reward, terminated, truncated, info = env.step_text("walk to the attic")
-        assert env.get_state()["world"] == world._replace(steps=8, succeeded=False)
-        assert (reward, terminated, truncated) == (0.0, False, False)
-        assert (info["invalid_action"], info["command_succeeded"], info["success"]) == (True, False, False)
-        assert info["admissible_actions"] == listed
-
-
 # ---------------------------------------------------------------------- the limit
-
-WASTE = {"succeeding": "walk to the bedroom", "refused": "close the microwave", "invalid": "dance"}
-
-
-@BOTH
-@pytest.mark.parametrize("text", WASTE.values(), ids=WASTE)
-def test_fifty_wasted_steps_truncate(name: str, text: str) -> None:
-    env = begun(name)
-    ends = [env.step_text(text)[1:4] for _ in range(LIMIT)]
-    assert ends == [(0.0, False, False)] * (LIMIT - 1) + [(0.0, False, True)]
 
 
 @BOTH

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from walk import same
 
 from lang_envs.envs.virtualhome.env import VirtualHomeEnv
 from lang_envs.envs.virtualhome.rules import HomeState, Rules
@@ -133,16 +130,3 @@ def test_any_text_can_be_the_last_action(action: str | None) -> None:
     lines = text_of(env)
     assert len(lines) == len(text_of(home_env()))
     assert all(line.isprintable() for line in lines)
-
-
-@pytest.mark.parametrize(("name", "mode"), [(EAT, "ansi"), (WATCH, "rgb_array")])
-def test_rendering_changes_nothing_and_draws_no_numbers(name: str, mode: str) -> None:
-    env, over = home_env(name, mode, distractors=2), False
-    while not over:
-        _, _, over, _, _ = env.step_text(env.oracle_action())
-        before, python, numpy = env.get_state(), random.getstate(), np.random.get_state()
-        first, second = env.render(), env.render()
-        assert same(env.get_state(), before)
-        assert same(first, second)
-        assert random.getstate() == python
-        assert same(np.random.get_state(), numpy)
