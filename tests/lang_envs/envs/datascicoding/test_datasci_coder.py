@@ -40,7 +40,7 @@ def test_sound_bodies_run():
 
 @pytest.mark.parametrize(
     "mistake",
-    [*MISTAKES[:5], *(pytest.param(mistake, marks=pytest.mark.matrix) for mistake in MISTAKES[5:])],
+    [*[*MISTAKES][:5], *(pytest.param(mistake, marks=pytest.mark.matrix) for mistake in [*MISTAKES][5:])],
 )
 def test_each_mistake_can_be_made_and_fails(mistake):
     rng = np.random.default_rng(3)
