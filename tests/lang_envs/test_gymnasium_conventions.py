@@ -17,7 +17,7 @@ import pytest
 from gymnasium.spaces import MultiDiscrete, Text, Tuple
 from gymnasium.spaces.utils import flatdim, flatten, flatten_space, is_space_dtype_shape_equiv, unflatten
 from gymnasium.utils.env_checker import data_equivalence
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
 import lang_envs
@@ -201,18 +201,6 @@ def test_observations_carry_their_lists_but_in_shared_memory(vector: Any, kind: 
         assert [list(text.admissible_actions) for text in texts] == infos["admissible_actions"].tolist()
 
 
-def test_all_kinds_of_vectors_play_alike(vector: Any) -> None:
-    reference, envs = SyncVectorEnv([partial(gym.make, ID, **SHUFFLED)] * 2), vector(env=SHUFFLED)
-    reference.action_space.seed(0)
-    wanted, got = reference.reset(seed=3), envs.reset(seed=3)
-    for _ in range(5):
-        assert got[0] == wanted[0]
-        assert got[-1]["admissible_actions"].tolist() == wanted[-1]["admissible_actions"].tolist()
-        actions = reference.action_space.sample()
-        wanted, got = reference.step(actions), envs.step(actions)
-        assert [part.tolist() for part in got[1:4]] == [part.tolist() for part in wanted[1:4]]
-
-
 def test_each_environment_has_its_seed(vector: Any) -> None:
     envs = vector(env=SHUFFLED, n=3)
     lists = [
@@ -225,30 +213,6 @@ def test_each_environment_has_its_seed(vector: Any) -> None:
     assert len(envs.np_random) == 3
     with pytest.raises(ValueError, match="length must match num_envs=3"):
         envs.reset(seed=[3, 4])
-
-
-@pytest.mark.parametrize("mode", AutoresetMode)
-def test_episodes_end_as_the_autoreset_mode_asks(vector: Any, mode: AutoresetMode) -> None:
-    envs = vector(env={"max_episode_steps": 1}, autoreset_mode=mode)
-    assert envs.metadata["autoreset_mode"] is mode
-    start, _ = envs.reset(seed=0)
-    picking = spoken(envs, "pick up the tomato", "take the bowl")
-    texts, _, _, truncated, infos = envs.step(picking)
-    assert truncated.tolist() == [True, True]
-    if mode is AutoresetMode.SAME_STEP:
-        assert texts == start
-        assert all(final != text for final, text in zip(infos["final_obs"], start, strict=True))
-        for final, listed in zip(infos["final_obs"], infos["final_info"]["admissible_actions"], strict=True):
-            assert list(final.admissible_actions) == listed
-    else:
-        assert all(text != first for text, first in zip(texts, start, strict=True))
-        assert "final_obs" not in infos
-    if mode is AutoresetMode.NEXT_STEP:
-        texts, rewards, _, truncated, _ = envs.step(picking)
-        assert (texts, rewards.tolist(), truncated.tolist()) == (start, [0.0, 0.0], [False, False])
-    if mode is AutoresetMode.DISABLED:
-        texts, _ = envs.reset(options={"reset_mask": np.array([True, True])})
-        assert texts == start
 
 
 def worker_error(envs: Any) -> AbstractContextManager[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
-from walk import IDS, oracle_policy, random_policy, same, walk_from_reset
+from walk import IDS, random_policy, same, walk_from_reset
 
 from lang_envs import ActionError, InfoError, TextSpace, TokenSequence
 from lang_envs.errors import RewardError
@@ -150,40 +150,6 @@ def _in_a_vector(env: gym.Env[Any, Any]) -> Any:
 def test_an_info_without_a_fitting_list_is_refused(wrapper: Any, info: dict[str, Any], message: str) -> None:
     with pytest.raises(InfoError, match=f"^Expected {message}"):
         wrapper(Broken(info)).reset()
-
-
-@pytest.mark.usefixtures("workers_end")
-@pytest.mark.parametrize("kind", ["DummyVecEnv", "SubprocVecEnv"])
-def test_sb3_vectors_keep_text_and_list(env_id: str, kind: str) -> None:
-    from stable_baselines3.common import vec_env
-    from stable_baselines3.common.env_util import make_vec_env
-
-    settings = {"start_method": "fork"} if kind == "SubprocVecEnv" else {}
-    cls = getattr(vec_env, kind)
-    envs = make_vec_env(env_id, 2, 5, wrapper_class=AdmissibleObservation, vec_env_cls=cls, vec_env_kwargs=settings)
-    singles = [AdmissibleObservation(gym.make(env_id)) for _ in range(2)]
-    policies = [oracle_policy, random_policy(2)]
-    try:
-        observed, expected = envs.reset(), [env.reset(seed=5 + n) for n, env in enumerate(singles)]
-        ended = False
-        for step in range(30):
-            if ended and step > 5:
-                break
-            for key in ("text", "admissible_actions"):
-                assert [str(text) for text in observed[key]] == [obs[key] for obs, _ in expected]
-            actions = [
-                env.action_space.encode(policy(env, info))
-                for env, policy, (_, info) in zip(singles, policies, expected, strict=True)
-            ]
-            observed, _, dones, _ = envs.step(np.stack(actions))
-            expected = []
-            for env, action in zip(singles, actions, strict=True):
-                obs, _, terminated, truncated, info = env.step(action)
-                expected.append(env.reset() if terminated or truncated else (obs, info))
-            ended = ended or dones.any()
-        assert ended
-    finally:
-        envs.close()
 
 
 # ---------------------------------------------------------------------- TextAction
