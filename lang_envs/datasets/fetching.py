@@ -104,7 +104,7 @@ def fetch(
             return receipt
         for attempt in range(1, _TRIES + 1):
             try:
-                with store.storage_errors(store.data_folder()), _explained(wanted, timeout):
+                with _explained(wanted, timeout):
                     path, origin = obtain(wanted, folder, timeout, watch)
                 break
             except (errors.InterruptedFetchError, errors.ServiceError) as error:
@@ -132,7 +132,7 @@ def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
             f"Expected a file to read at {str(file)!r}; got {error.strerror or error}. Fix: the path of the file that "
             f"you downloaded."
         ) from None
-    with _partial_folder(wanted) as folder, store.storage_errors(store.data_folder()):
+    with _partial_folder(wanted) as folder:
         if file.suffix.lower() == ".zip":
             file = _unpack(file, wanted, folder)
         return store.install(wanted, file, store.Origin("by hand"))

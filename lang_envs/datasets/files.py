@@ -157,7 +157,7 @@ def _read_arff(path: Path) -> pd.DataFrame:
         frame[name] = (
             pandas.Categorical(frame[name], list(dict.fromkeys(kind)))
             if isinstance(kind, list)
-            else frame[name].astype(np.float64 if kind == "REAL" else object)
+            else frame[name].astype(object if kind == "STRING" else np.float64)
         )
     return frame
 
