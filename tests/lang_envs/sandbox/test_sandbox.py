@@ -318,6 +318,29 @@ def test_killing_the_supervisor_costs_one_retry(delay: float, sandbox: Sandbox, 
     assert sandbox.about()["pid"] != pid
 
 
+@pytest.mark.process
+def test_a_stopped_supervisor_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_HELLO_SECONDS", 0.5)
+    monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.5)
+    sandbox, other = Sandbox(), Sandbox()
+    pid = sandbox.about()["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    assert other.run([task_of(HONEST)], Limits())[0].worked
+    assert wait_for_end(pid)
+    assert sandbox.about()["pid"] != pid or sandbox.run([task_of(HONEST)], Limits(0.5))[0].worked
+    sandbox.close()
+    other.close()
+
+
+@pytest.mark.process
+def test_a_supervisor_that_dies_every_time_is_an_outcome(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self: object, tasks: object, limits: object) -> list[Answer]:
+        raise EOFError
+
+    monkeypatch.setattr("lang_envs.sandbox.client._Connection.run", run)
+    assert sandbox.run([task_of(HONEST)], Limits()) == [Answer(End.LOST)]
+
+
 @pytest.mark.parametrize("data", [b"\0" * 100, b"\xff" * 100, b"\0\0\1\0" + b"[" * 256, b"\0\0\0\2{}"], ids=range(4))
 def test_a_client_that_sends_garbage_is_dropped(data: bytes, sandbox: Sandbox, expected: bytes) -> None:
     pid = sandbox.about()["pid"]
