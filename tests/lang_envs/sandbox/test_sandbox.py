@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lang_envs.sandbox import client, rendezvous
-from lang_envs.sandbox.client import End, Limits, Sandbox
+from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
 from lang_envs.sandbox.confinement.library_files import LIBRARIES
 from lang_envs.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning
 from lang_envs.sandbox.protocol import parse_array, write_array
