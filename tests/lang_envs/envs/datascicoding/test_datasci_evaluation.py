@@ -237,6 +237,18 @@ def test_other_settings_are_other_entries(other: dict[str, Any]) -> None:
     sandbox.close()
 
 
+def test_the_time_of_all_splits_counts() -> None:
+    class Slow(Sandbox):
+        def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
+            answers = super().run(tasks, limits)
+            return [answer._replace(cpu_seconds=7.0) for answer in answers]
+
+    sandbox = Slow(shared_sandbox().place)
+    assert evaluator(sandbox=sandbox)(HONEST).status is Status.TIMEOUT
+    assert evaluator(sandbox=sandbox, limits=Limits(36.0))(HONEST).status is Status.OK
+    sandbox.close()
+
+
 @pytest.mark.parametrize(
     ("header", "status"),
     [
