@@ -54,7 +54,7 @@ USES = {
     "minari": "import minari, lang_envs.report.exports",
     "video": "import moviepy; from gymnasium.wrappers import RecordVideo",
     "docs": "import latex2mathml, material, mkdocs, mkdocstrings",
-    "test": "import hypothesis, kaggle, mypy.api, openml, pytest, pytest_cov, ruff, scipy, six, xdist",
+    "test": "import hypothesis, mypy.api, pytest, pytest_cov, ruff, scipy, xdist",
 }
 """A line of Python for each extra; `nothing` is the wheel alone."""
 

@@ -149,7 +149,7 @@ def fetch(
         float, typer.Option(min=0.1, max=86400, help="Seconds without a byte until the service counts as dead.")
     ] = 30.0,
 ) -> None:
-    """Fetch tables from OpenML or Kaggle; resume a download that was cut off.
+    """Fetch tables from OpenML or Kaggle.
 
     Of several tables, one that fails does not keep the others from being fetched.
 
@@ -274,7 +274,7 @@ def _reported(codes: list[int]) -> Iterator[None]:
         echo(f"lang-envs: {error}", err=True)
         codes.append(error.exit_code if isinstance(error, DataError) else 1)
     except KeyboardInterrupt:
-        fail("stopped; the next fetch resumes here.")
+        fail("stopped; nothing was kept.")
 
 
 def _leave(codes: Sequence[int]) -> None:
@@ -290,7 +290,7 @@ def _progress_bar(name: str) -> Iterator[Watch]:
         task = bar.add_task(name, total=None)
 
         def watch(stage: Stage) -> None:
-            stages = {"waiting": stage.detail, "again": "trying again", "preparing": "making arrays"}
+            stages = {"again": "trying again", "preparing": "making arrays"}
             description = name if stage.stage == "fetching" else f"{name}: {stages[stage.stage]}"
             if stage.stage == "again":
                 bar.console.print(Text(f"{name}: {stage.detail}", style="yellow"))

@@ -74,7 +74,7 @@ class StorageError(DataError, OSError):
 
 
 class InterruptedFetchError(DataError):
-    """The connection broke off; the next fetch resumes the partial file."""
+    """The connection broke off."""
 
     exit_code = 10
 

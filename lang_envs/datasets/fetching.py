@@ -13,13 +13,11 @@ import json
 import os
 import re
 import shutil
-import sys
 import threading
 import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -38,26 +36,22 @@ DEFAULT_TIMEOUT = 30.0
 _CONNECT_SECONDS = 10.0
 _PROBE_SECONDS = 1.2
 _TRIES = 3
-_CHUNK = 1 << 10
-"""Bytes of a chunk; small, as a chunk is lost if the connection breaks in it."""
+_CHUNK = 1 << 16
 _MAX_BYTES = 1 << 30
 """Maximum size of a file; all tables here are smaller."""
 _POLL = 0.2
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 """Errors of file systems without locks, such as some network file systems."""
-_MAX_TAG = 80  # characters of an ETag that go into a file name
 _MAX_TEXT = 200  # characters of a message or licence of a service
 _OPENML = "https://www.openml.org/api/v1/xml"
 _OPENML_NAMESPACE = "{http://openml.org/openml}"
-_RESUMABLE = (errors.InterruptedFetchError, errors.OfflineError, errors.ServiceError, errors.TimedOutError)
 
 
 class Progress(NamedTuple):
     """State of a fetch.
 
     Attributes:
-        stage: `"waiting"` (for another process), `"fetching"`, `"again"` (after the error in `detail`) or
-            `"preparing"` (making arrays).
+        stage: `"fetching"`, `"again"` (after the error in `detail`) or `"preparing"` (making arrays).
         done: Bytes fetched so far.
         total: Bytes in all; 0 if the service does not report it.
         detail: Reason for the stage.
@@ -86,7 +80,7 @@ def fetch(
 ) -> store.Receipt:
     """Fetch a table from its service, unless it is here.
 
-    A lost connection or a failing service is tried again, from where the download stopped.
+    A lost connection or a failing service is tried again.
 
     Args:
         wanted: Manifest of the table.
@@ -104,29 +98,22 @@ def fetch(
             f"Fix: `{install_command('data')}`."
         )
     obtain = _fetch_openml if wanted.service is Service.OPENML else _fetch_kaggle
-    with _partial_folder(wanted, watch) as folder:
+    with _partial_folder(wanted) as folder:
         receipt = store.read_receipt(wanted.name)
         if receipt is not None and not force and store.is_whole(wanted):
             return receipt
-        try:
-            for attempt in range(1, _TRIES + 1):
-                try:
-                    with store.storage_errors(store.data_folder()), _explained(wanted, timeout):
-                        path, origin = obtain(wanted, folder, timeout, watch)
-                    break
-                except (errors.InterruptedFetchError, errors.ServiceError) as error:
-                    if attempt == _TRIES:
-                        raise
-                    watch(Progress("again", detail=str(error).partition(" Fix: ")[0]))
-                    time.sleep(attempt)
-            watch(Progress("preparing", detail=path.name))
-            receipt = store.install(wanted, path, origin)
-        except Exception as error:
-            if not isinstance(error, _RESUMABLE):
-                shutil.rmtree(folder, ignore_errors=True)
-            raise
-        shutil.rmtree(folder, ignore_errors=True)
-    return receipt
+        for attempt in range(1, _TRIES + 1):
+            try:
+                with _explained(wanted, timeout):
+                    path, origin = obtain(wanted, folder, timeout, watch)
+                break
+            except (errors.InterruptedFetchError, errors.ServiceError) as error:
+                if attempt == _TRIES:
+                    raise
+                watch(Progress("again", detail=str(error).partition(" Fix: ")[0]))
+                time.sleep(attempt)
+        watch(Progress("preparing", detail=path.name))
+        return store.install(wanted, path, origin)
 
 
 def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
@@ -145,23 +132,15 @@ def fetch_by_hand(wanted: Manifest, file: Path) -> store.Receipt:
             f"Expected a file to read at {str(file)!r}; got {error.strerror or error}. Fix: the path of the file that "
             f"you downloaded."
         ) from None
-    with _partial_folder(wanted, lambda progress: None) as folder:
-        unpacked = folder / "by-hand"  # beside a download that may be resumed later
-        try:
-            with store.storage_errors(store.data_folder()):
-                if file.suffix.lower() == ".zip":
-                    unpacked.mkdir(exist_ok=True)
-                    file = _unpack(file, wanted, unpacked)
-                receipt = store.install(wanted, file, store.Origin("by hand"))
-        finally:
-            shutil.rmtree(unpacked, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        return receipt
+    with _partial_folder(wanted) as folder:
+        if file.suffix.lower() == ".zip":
+            file = _unpack(file, wanted, folder)
+        return store.install(wanted, file, store.Origin("by hand"))
 
 
 @contextlib.contextmanager
-def _partial_folder(wanted: Manifest, watch: Watch) -> Iterator[Path]:
-    """Lock and give the folder of a table's unfinished downloads."""
+def _partial_folder(wanted: Manifest) -> Iterator[Path]:
+    """Lock and give an empty folder for a download of a table; it is removed at the end."""
     try:
         import fcntl
     except ImportError as error:  # Windows, where no code could be run on the table either
@@ -169,21 +148,19 @@ def _partial_folder(wanted: Manifest, watch: Watch) -> Iterator[Path]:
     base = store.data_folder() / ".partial"
     folder = base / wanted.name
     with store.storage_errors(store.data_folder()):
-        folder.mkdir(parents=True, exist_ok=True)
+        base.mkdir(parents=True, exist_ok=True)
         with (base / f"{wanted.name}.lock").open("ab") as lock:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    watch(Progress("waiting", detail="another process is fetching it"))
-                    time.sleep(_POLL)
-                except OSError as error:
-                    if error.errno not in _NO_LOCKS:
-                        raise
-                    break  # of two processes that fetch at the same time, the last one counts
-            folder.mkdir(parents=True, exist_ok=True)  # the process before may have removed it
-            yield folder
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # waits for a process that is fetching the table
+            except OSError as error:  # without locks, of two processes that fetch at the same time, the last one counts
+                if error.errno not in _NO_LOCKS:
+                    raise
+            shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
+            folder.mkdir(exist_ok=True)
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 # ---------------------------------------------------------------------- OpenML
@@ -216,7 +193,7 @@ def _fetch_openml(wanted: Manifest, folder: Path, timeout: float, watch: Watch) 
 
 
 def _openml_settings() -> dict[str, str]:
-    """Return server and key: those of an imported `openml`, else of its configuration file."""
+    """Return server and key of the configuration file of OpenML's own client."""
     settings = {"server": _OPENML, "apikey": ""}
     for folder in (os.environ.get("XDG_CONFIG_HOME") or "~/.config", "~"):
         file = Path(folder, "openml" if folder != "~" else ".openml", "config")
@@ -226,8 +203,7 @@ def _openml_settings() -> dict[str, str]:
                 if key in settings and value:
                     settings[key] = value
             break
-    config = getattr(sys.modules.get("openml"), "config", None)
-    return settings if config is None else {"server": config.server, "apikey": config.apikey}
+    return settings
 
 
 def _md5(path: Path) -> str:
@@ -297,8 +273,7 @@ def _unpack(archive: Path, wanted: Manifest, folder: Path) -> Path:
                     f"Expected one file {wanted.file!r} in the archive from Kaggle; it holds {names or 'nothing'}. "
                     f"Fix: see {wanted.page}."
                 )
-            path = folder / "unpacked" / wanted.file
-            path.parent.mkdir(exist_ok=True)
+            path = folder / wanted.file
             with opened.open(members[0]) as member, path.open("wb") as file:
                 shutil.copyfileobj(member, file)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
@@ -315,54 +290,29 @@ def _unpack(archive: Path, wanted: Manifest, folder: Path) -> Path:
 def _request(method: str, url: str, timeout: float, **options: Any) -> Any:
     import requests
 
-    options["headers"] = {"Accept-Encoding": "identity", **options.pop("headers", {})}  # ranges count encoded bytes
+    options["headers"] = {"Accept-Encoding": "identity", **options.pop("headers", {})}  # lengths count encoded bytes
     response = requests.request(method, url, timeout=(_CONNECT_SECONDS, timeout), **options)
-    if response.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-        response.raise_for_status()
+    response.raise_for_status()
     return response
 
 
-def _download(
-    method: str, url: str, path: Path, timeout: float, watch: Watch, headers: Any = None, **options: Any
-) -> tuple[Path, str]:
-    """Download a file, from where an earlier download of the same version stopped.
-
-    Returns:
-        The file, and its ETag without quotes.
-    """
-    parts = {part: part.stat().st_size for part in path.parent.glob(f"{path.name}.*.part")}
-    begun = max(parts, key=lambda part: parts[part], default=None)
-    headers = dict(headers or {})
-    if begun is not None and parts[begun]:
-        with contextlib.suppress(ValueError):  # a name that is none of ours: the download starts over
-            if tag := bytes.fromhex(begun.name.split(".")[-2]).decode():
-                headers |= {"Range": f"bytes={parts[begun]}-", "If-Range": tag}
-    with _request(method, url, timeout, headers=headers, stream=True, **options) as response:
-        partial = response.status_code == HTTPStatus.PARTIAL_CONTENT
-        if begun is not None and not partial:
-            begun.unlink()
-        if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            raise errors.InterruptedFetchError(f"Expected the rest of {path.name}; there is none. Fix: fetch again.")
-        tag = response.headers.get("ETag", "")
-        tag = tag if tag.startswith('"') and len(tag) <= _MAX_TAG else ""  # If-Range takes strong tags only
-        part = begun if partial and begun else path.with_name(f"{path.name}.{tag.encode().hex()}.part")
+def _download(method: str, url: str, path: Path, timeout: float, watch: Watch, **options: Any) -> tuple[Path, str]:
+    """Download a file; return its path, and its ETag without quotes."""
+    with _request(method, url, timeout, stream=True, **options) as response, path.open("wb") as file:
         length = response.headers.get("Content-Length", "")
-        done = parts[part] if partial else 0
-        total = done + int(length) if length.isdigit() else 0
-        with part.open("ab" if partial else "wb") as file:
-            shown = 0.0
-            for chunk in response.iter_content(_CHUNK):
-                file.write(chunk)
-                done += len(chunk)
-                if done > _MAX_BYTES:
-                    raise errors.ChecksumError(
-                        f"Expected a table of less than 1 GiB; got {done} bytes and no end. Fix: look at the page of "
-                        f"the table."
-                    )
-                if done == total or time.monotonic() - shown > _POLL:
-                    shown = time.monotonic()
-                    watch(Progress("fetching", done, total))
-    return part.replace(path), tag.strip('"')
+        done, total, shown = 0, int(length) if length.isdigit() else 0, 0.0
+        for chunk in response.iter_content(_CHUNK):
+            file.write(chunk)
+            done += len(chunk)
+            if done > _MAX_BYTES:
+                raise errors.ChecksumError(
+                    f"Expected a table of less than 1 GiB; got {done} bytes and no end. Fix: look at the page of the "
+                    f"table."
+                )
+            if done == total or time.monotonic() - shown > _POLL:
+                shown = time.monotonic()
+                watch(Progress("fetching", done, total))
+        return path, response.headers.get("ETag", "").strip('"')
 
 
 @contextlib.contextmanager
@@ -388,13 +338,12 @@ def _explained(wanted: Manifest, timeout: float) -> Iterator[None]:
         why = without_secrets(printable(" ".join(str(reason or error).split())))[:_MAX_TEXT]
         if isinstance(error, requests.Timeout) or isinstance(wrapped, urllib3.exceptions.ReadTimeoutError):
             raise errors.TimedOutError(
-                f"Expected {table} from {service}; it sent no data for {timeout:g} s. Fix: fetch again, which resumes "
-                f"where this stopped, or with a longer --timeout."
+                f"Expected {table} from {service}; it sent no data for {timeout:g} s. Fix: fetch again, or with a "
+                f"longer --timeout."
             ) from None
         if isinstance(wrapped, urllib3.exceptions.ProtocolError):
             raise errors.InterruptedFetchError(
-                f"Expected {table} from {service}; the connection broke off ({why}). Fix: fetch again, which resumes "
-                f"where this stopped."
+                f"Expected {table} from {service}; the connection broke off ({why}). Fix: fetch again."
             ) from None
         raise errors.OfflineError(
             f"Expected to reach {service} for {table}; got {why}. Fix: connect to the network, set HTTPS_PROXY if "

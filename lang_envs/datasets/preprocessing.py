@@ -205,15 +205,16 @@ def ranks(column: pd.Series[Any]) -> FloatArray:
     Raises:
         TableError: If the column mixes texts and numbers: they have no common order.
     """
-    values = column.astype(object).tolist()
+    from sklearn.preprocessing import LabelEncoder
+
     try:
-        places = {value: rank for rank, value in enumerate(sorted(set(values)))}
+        codes: FloatArray = LabelEncoder().fit_transform(column.to_numpy(dtype=object)).astype(np.float64)
     except TypeError:
         raise TableError(
             f"Expected values of one kind in column {str(column.name)!r}; got a mixture that has no order. "
             f"Fix: read the original file, unchanged."
         ) from None
-    return np.array([places[value] for value in values], dtype=np.float64)
+    return codes
 
 
 def natural_key(text: str) -> NaturalKey:

@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 CHECKS: tuple[Check, ...] = tuple(
-    Check.of(function)
+    Check(function.__name__, (function.__doc__ or "").partition("\n")[0], function)
     for function in (
         interface.gymnasium_check_env,
         interface.spaces,

@@ -70,16 +70,11 @@ def _wrong_actions(space: TokenSequence) -> dict[str, Any]:
     zeros = np.zeros(space.max_length, dtype=np.int64)
     return {
         "a float array": zeros.astype(np.float32),
-        "a bool array": zeros.astype(bool),
-        "an object array": zeros.astype(object),
         "a batch of one": zeros[None],
         "an array that is too short": zeros[:-1],
-        "an empty array": zeros[:0],
-        "a ragged list": [[1], [1, 2]],
         "a token id that is too large": np.full_like(zeros, space.vocab_size),
         "a negative token id": np.full_like(zeros, -1),
         "a str": "look around",
-        "None": None,
         "an int": 3,
     }
 
@@ -88,13 +83,14 @@ def wrong_actions(make: Make) -> None:
     """An action of the wrong type, shape or range raises ActionError and leaves the state as it was."""
     with make() as env, make() as untouched:
         walks = [walk_from_reset(each, randomly(0), 3, seed=0) for each in (env, untouched)]
-        state = _state_of(env)
+        get_state = getattr(env.unwrapped, "get_state", lambda: None)
+        state = get_state()
         fix = "decode it with self.action_space.decode_finished(action), which raises for you"
         for name, action in _wrong_actions(tokens_of(env)).items():
             for stepped in (env, env.unwrapped):
                 _expect_error(stepped, action, ActionError, f"for {name}", fix)
         fix = "decode the action first: text = self.action_space.decode_finished(action)"
-        expect(same(_state_of(env), state), "the state to be the same after wrong actions", "another", fix)
+        expect(same(get_state(), state), "the state to be the same after wrong actions", "another", fix)
         after = [walk(each, randomly(1), 5, where(walks[0][1], ("", {}))) for each in (env, untouched)]
         expect_same_walk(("", after[0]), ("", after[1]), expected="wrong actions to change nothing", fix=fix)
 
@@ -109,11 +105,6 @@ def _expect_error(env: gym.Env[Any, Any], action: Any, kind: type[Exception], wh
             f"Expected {kind.__name__} {when}; got {type(error).__name__}: {error}. Fix: {fix}."
         ) from error
     expect(False, f"{kind.__name__} {when}", "a step", fix)
-
-
-def _state_of(env: gym.Env[Any, Any]) -> object:
-    get_state = getattr(env.unwrapped, "get_state", None)
-    return None if get_state is None else get_state()
 
 
 def step_before_reset(make: Make) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import reprlib
 import traceback
 from collections.abc import Callable
@@ -45,11 +44,6 @@ class Check(NamedTuple):
     name: str
     description: str
     function: Callable[[Make], None]
-
-    @classmethod
-    def of(cls, function: Callable[[Make], None]) -> Check:
-        """Make a check of a function; the first line of its docstring describes it."""
-        return cls(function.__name__, (inspect.getdoc(function) or "").partition("\n")[0], function)
 
 
 class Status(Enum):

@@ -67,7 +67,7 @@ def _check_gymnasium(make: Make, kind: Any) -> None:
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
         with _running(partial(kind, [make] * _N_ENVS, autoreset_mode=mode)) as envs:
             got = _gymnasium_rows(envs, actions)
-        _expect_same_rows(got, _single_rows(make, actions, mode), f"{kind.__name__}, {mode.value}")
+        _expect_same_rows(got, _rows_alone(make, actions, mode), f"{kind.__name__}, {mode.value}")
 
 
 def _check_sb3(make: Make, kind: str, **settings: Any) -> None:
@@ -78,7 +78,7 @@ def _check_sb3(make: Make, kind: str, **settings: Any) -> None:
     actions = _actions(make)
     with _running(partial(getattr(vec_env, kind), [make] * _N_ENVS, **settings)) as envs:
         got = _sb3_rows(envs, actions)
-    alone = _single_rows(make, actions, AutoresetMode.SAME_STEP)
+    alone = _rows_alone(make, actions, AutoresetMode.SAME_STEP)
     # SB3 counts a step that both terminates and is cut by a wrapper as terminated.
     wanted = [[row._replace(truncated=row.truncated and not row.terminated) for row in rows] for rows in alone]
     _expect_same_rows(got, wanted, kind)
@@ -98,24 +98,24 @@ def _actions(make: Make) -> list[Tokens]:
     return [np.stack(pair) for pair in zip(*columns, strict=True)]
 
 
-def _single_rows(make: Make, actions: list[Tokens], mode: AutoresetMode) -> _Rows:
-    return [_rows_alone(make, number, [both[number] for both in actions], mode) for number in range(_N_ENVS)]
-
-
-def _rows_alone(make: Make, number: int, actions: list[Tokens], mode: AutoresetMode) -> list[_Row]:
-    """Return the results expected of an environment of a vector: its actions, with the vector's way of resetting."""
-    with make() as env:
-        rows = [_first_row(*env.reset(seed=_SEED + number))]
-        for action in actions:
-            if mode is AutoresetMode.NEXT_STEP and (rows[-1].terminated or rows[-1].truncated):
-                rows.append(_first_row(*env.reset()))
-                continue
-            text, reward, terminated, truncated, info = env.step(action)
-            text, final_text = str(text), None
-            if mode is AutoresetMode.SAME_STEP and (terminated or truncated):
-                final_text, (text, info) = text, env.reset()
-            rows.append(_Row(str(text), float(reward), terminated, truncated, info["admissible_actions"], final_text))
-    return rows
+def _rows_alone(make: Make, actions: list[Tokens], mode: AutoresetMode) -> _Rows:
+    """Return the results expected of a vector: those of single environments, with the vector's way of resetting."""
+    results: _Rows = []
+    for number in range(_N_ENVS):
+        with make() as env:
+            rows = [_first_row(*env.reset(seed=_SEED + number))]
+            for action in actions:
+                if mode is AutoresetMode.NEXT_STEP and (rows[-1].terminated or rows[-1].truncated):
+                    rows.append(_first_row(*env.reset()))
+                    continue
+                text, reward, terminated, truncated, info = env.step(action[number])
+                text, final_text = str(text), None
+                if mode is AutoresetMode.SAME_STEP and (terminated or truncated):
+                    final_text, (text, info) = text, env.reset()
+                listed = info["admissible_actions"]
+                rows.append(_Row(str(text), float(reward), terminated, truncated, listed, final_text))
+        results.append(rows)
+    return results
 
 
 def _first_row(text: str, info: dict[str, Any]) -> _Row:
@@ -125,7 +125,7 @@ def _first_row(text: str, info: dict[str, Any]) -> _Row:
 def _gymnasium_rows(envs: Any, actions: list[Tokens]) -> _Rows:
     texts, info = envs.reset(seed=_SEED)
     firsts = zip(texts, info["admissible_actions"], strict=True)
-    rows = [[_Row(str(text), 0.0, False, False, listed, None)] for text, listed in firsts]
+    rows = [[_first_row(text, {"admissible_actions": listed})] for text, listed in firsts]
     for action in actions:
         texts, rewards, terminated, truncated, info = envs.step(action)
         finals = info.get("final_obs", [None] * _N_ENVS)

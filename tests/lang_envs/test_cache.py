@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sqlite3
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +13,10 @@ from lang_envs.cache import Cache, key_of
 
 
 def test_what_is_put_is_got_by_another(tmp_path: Path) -> None:
-    one, other = Cache(tmp_path), Cache(tmp_path)
-    assert one.get("a") is None
-    one.put("a", {"scores": [0.25, 0.1 + 0.2], "text": "\ud800é\0"})
-    assert other.get("a") == one.get("a") == {"scores": [0.25, 0.1 + 0.2], "text": "\ud800é\0"}
+    cache, other = Cache(tmp_path), Cache(tmp_path)
+    assert cache.get("a") is None
+    cache.put("a", {"scores": [0.25, 0.1 + 0.2], "text": "\ud800é\0"})
+    assert other.get("a") == cache.get("a") == {"scores": [0.25, 0.1 + 0.2], "text": "\ud800é\0"}
 
 
 def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,34 +99,5 @@ def test_clear(tmp_path: Path) -> None:
 def test_keys_tell_everything_apart() -> None:
     parts = {"code": "x = 1", "limits": (30.0, 1 << 30), "random_states": (0, 1)}
     others = [parts | {"code": "x = 1 "}, parts | {"limits": (30.5, 1 << 30)}, parts | {"random_states": (1, 0)}]
-    assert len({key_of(one) for one in (parts, *others)}) == 4
+    assert len({key_of(entry) for entry in (parts, *others)}) == 4
     assert key_of(dict(reversed(parts.items()))) == key_of(parts)
-
-
-def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "_USE_SECONDS", -1.0)
-    Cache(tmp_path).put("a", {"n": 1})
-    connect = sqlite3.connect
-
-    def read_only(path: Path, **options: Any) -> sqlite3.Connection:  # a mode of the file would not hold back root
-        return connect(f"file:{path}?mode=ro", uri=True, **options)
-
-    monkeypatch.setattr(sqlite3, "connect", read_only)
-    assert Cache(tmp_path).get("a") == {"n": 1}
-
-
-def test_reading_waits_for_no_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "_BUSY_SECONDS", 1000.0)  # beyond the time limit of a test
-    monkeypatch.setattr(cache_module, "_USE_SECONDS", -1.0)
-    Cache(tmp_path).put("a", {"n": 1})
-    database = sqlite3.connect(tmp_path / "evaluations.sqlite3", isolation_level=None)
-    database.execute("BEGIN IMMEDIATE")  # its changes wait in its memory
-    assert Cache(tmp_path).get("a") == {"n": 1}
-    database.close()
-
-
-def test_without_sqlite_it_is_memory_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sqlite3", None)
-    cache = Cache(tmp_path)
-    cache.put("a", {"n": 1})
-    assert (cache.get("a"), Cache(tmp_path).get("a")) == ({"n": 1}, None)

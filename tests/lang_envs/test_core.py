@@ -66,7 +66,6 @@ def test_a_description_that_is_no_observation_is_refused(text: Any, got: str) ->
     [
         ("_execute", (1.0, True, False, True)),
         ("_execute", Outcome(float("nan"), False, False, False)),
-        ("_execute", Outcome(None, False, False, False)),  # type: ignore[arg-type]
         ("_pass_time", None),
     ],
 )
@@ -86,19 +85,3 @@ def test_a_world_in_attributes_alone_has_no_state(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(StateError, match=r"Expected Door to keep its world in self\._world; got None\. Fix: "):
         env.get_state()
     assert before["world"] is None
-
-
-def test_a_tuple_of_actions_can_be_shuffled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Door, "_listed_actions", lambda _: ("open it", "wait"))
-    env = Door()
-    env.shuffle_actions = True
-    orders = {tuple(env.reset(seed=seed)[1]["admissible_actions"]) for seed in range(8)}
-    assert orders == {("open it", "wait"), ("wait", "open it")}
-
-
-@pytest.mark.parametrize("metadata", [LangEnv.metadata, {}])
-def test_without_a_renderer_there_is_no_render_mode(monkeypatch: pytest.MonkeyPatch, metadata: dict[str, Any]) -> None:
-    monkeypatch.setattr(Door, "metadata", metadata)
-    assert Door().metadata.get("render_modes", []) == []
-    with pytest.raises(ValueError, match=r"Expected render_mode to be None or one of \[\]; got 'ansi'"):
-        LangEnv.__init__(Door(), render_mode="ansi")

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from walk import FAMILY_IDS, IDS, oracle_policy, random_policy, walk_from_reset
 
 from lang_envs import LangEnv
@@ -56,18 +54,11 @@ FAMILIES = {
 
 
 CLOSED_IDS = [env_id for env_id in IDS if env_id.split("-")[0] in FAMILIES]
-OPEN_IDS = [env_id for env_id in IDS if env_id not in CLOSED_IDS]
 
 
 @pytest.fixture(params=CLOSED_IDS)
 def env_id(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.mark.parametrize("env_id", OPEN_IDS)
-def test_what_is_left_out_here_lists_nothing(env_id: str) -> None:
-    env = gym.make(env_id)
-    assert env.reset(seed=0)[1]["admissible_actions"] is None
 
 
 def family_of(env_id: str) -> Family:
@@ -94,17 +85,12 @@ ALPHABETS = (
 CHOSEN_TEXTS = ["", " ", "\n", "\0", "\0" * 47, "\ud800", "\ufeff", "None", "0", OVER_LONG, "\ud800" * 100_000]
 ALTERATIONS: list[Callable[[str], str]] = [
     str.upper,
-    str.capitalize,
     lambda phrase: f" {phrase}",
-    lambda phrase: f"{phrase}.",
     lambda phrase: f"{phrase}\n",
     lambda phrase: f"{phrase}\0",
-    lambda phrase: f"\ufeff{phrase}",
-    lambda phrase: phrase.replace(" ", "  ", 1),
     lambda phrase: phrase.replace(" ", "\u00a0", 1),
     lambda phrase: phrase.replace("o", "\u043e", 1),
     lambda phrase: phrase[:-1],
-    lambda phrase: phrase[1:],
     lambda phrase: f"{phrase}, {phrase}",
 ]
 
@@ -170,44 +156,7 @@ def check_refused(env: TextAction, family: Family, texts: list[str]) -> None:
         assert (after["order_key"], after["np_random"]) == (before["order_key"], before["np_random"]), text[:100]
 
 
-def test_the_command_set_is_never_invalid(env_id: str) -> None:
-    env, family = talking(env_id), family_of(env_id)
-    n_said = 0
-    for n_steps in range(7):
-        walk_from_reset(env.env, random_policy(n_steps), n_steps, seed=0)
-        here, valid = env.unwrapped.get_state(), list(family.command_set(env.unwrapped))
-        assert set(env.unwrapped.admissible_actions()) <= set(valid)
-        for text in valid:
-            env.unwrapped.set_state(here)
-            assert env.step(text)[-1]["invalid_action"] is False, text
-            n_said += 1
-    assert n_said >= 7 * 2
-
-
 # ---------------------------------------------------------------------- tokens, rewards, limits
-
-
-@pytest.mark.parametrize("env_id", CLOSED_IDS)
-@settings(deadline=None, max_examples=50)
-@given(seed=st.integers(0, 2**31), n_steps=st.integers(0, 6))
-def test_random_tokens_are_refused_or_executed_but_never_raise(env_id: str, seed: int, n_steps: int) -> None:
-    env = talking(env_id).env
-    _, steps = walk_from_reset(env, random_policy(n_steps), n_steps, seed=seed)
-    valid = family_of(env_id).command_set(env.unwrapped)
-    env.action_space.seed(seed)
-    action = env.action_space.sample()
-    *_, info = env.step(action)
-    said = env.action_space.decode_finished(action)
-    assert len(steps) == n_steps
-    assert info["invalid_action"] is (said not in valid)
-
-
-def test_an_unfinished_sentence_is_refused(env_id: str) -> None:
-    env = gym.make(env_id)
-    env.reset(seed=0)
-    *_, info = env.step(env.action_space.unfinished())
-    assert info["invalid_action"] is True
-    assert env.unwrapped.last_action is None
 
 
 def test_a_listed_action_that_is_too_long_for_the_space_is_refused(env_id: str) -> None:
@@ -217,14 +166,14 @@ def test_a_listed_action_that_is_too_long_for_the_space_is_refused(env_id: str) 
     assert info["invalid_action"] is True
 
 
-@pytest.mark.parametrize("extra", [-0.5, 0.25])
-def test_invalid_action_reward_is_added_to_invalid_steps_only(env_id: str, extra: float) -> None:
+def test_invalid_action_reward_is_added_to_invalid_steps_only(env_id: str) -> None:
+    extra = -0.5
     plain, changed = talking(env_id), talking(env_id, invalid_action_reward=extra)
     for env in (plain, changed):
         env.reset(seed=0)
     for text, expected in ((OVER_LONG, extra), (None, 0.0), (OVER_LONG, extra), (None, 0.0)):
-        said = oracle_policy(plain, {}) if text is None else text
-        rewards = [env.step(said)[1] for env in (plain, changed)]
+        action = oracle_policy(plain, {}) if text is None else text
+        rewards = [env.step(action)[1] for env in (plain, changed)]
         assert rewards[1] - rewards[0] == pytest.approx(expected)
     returns = [env.unwrapped.episode_return for env in (plain, changed)]
     assert returns[1] - returns[0] == pytest.approx(2 * extra)
@@ -236,7 +185,7 @@ def test_invalid_actions_run_into_the_time_limit(env_id: str) -> None:
     text, _ = env.reset(seed=0)
     ends = []
     for _ in range(5):
-        said, reward, terminated, truncated, _ = env.step("")
+        observed, reward, terminated, truncated, _ = env.step("")
         ends.append((terminated, truncated))
-        assert (said, reward) == (text, family.reward(env.unwrapped))
+        assert (observed, reward) == (text, family.reward(env.unwrapped))
     assert ends == [(False, False)] * 4 + [(False, True)]

@@ -72,19 +72,3 @@ def test_every_environment_returns_the_list_of_info(row: EnvRow) -> None:
         assert text.admissible_actions == (None if listed is None else tuple(listed))
         text, *_, info = env.step(env.action_space.encode((listed or ["say 1"])[0]))
     env.close()
-
-
-@pytest.mark.parametrize(("kind", "arguments"), [("DummyVecEnv", {}), ("SubprocVecEnv", {"start_method": "fork"})])
-def test_vectors_of_sb3(kind: str, arguments: dict[str, str]) -> None:
-    module = pytest.importorskip("stable_baselines3.common.vec_env")
-    envs = getattr(module, kind)([lambda: gym.make("KeyToken-v0", horizon=1)] * 2, **arguments)
-    try:
-        assert carried(envs.reset()) == [tuple(info["admissible_actions"]) for info in envs.reset_infos]
-        action = envs.action_space.encode(envs.reset_infos[0]["admissible_actions"][0])
-        texts, _, dones, infos = envs.step(np.stack([action] * 2))
-        assert dones.all()
-        assert carried(texts) == [tuple(info["admissible_actions"]) for info in envs.reset_infos]
-        finals = [info["terminal_observation"] for info in infos]
-        assert carried(finals) == [tuple(info["admissible_actions"]) for info in infos]
-    finally:
-        envs.close()

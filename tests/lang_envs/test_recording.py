@@ -9,11 +9,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from PIL import Image
-from walk import FAMILY_IDS
 
 from lang_envs import LangEnvsError
 from lang_envs.agents import oracle_agent, random_agent
-from lang_envs.recording import encode_gif, record_episode, record_gif
+from lang_envs.recording import record_episode, record_gif
 from lang_envs.wrappers import TextAction
 
 FULL = "ThirdParty/FullDoors-v0"
@@ -22,8 +21,7 @@ FULL = "ThirdParty/FullDoors-v0"
 # ---------------------------------------------------------------------- GIFs
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("env_id", FAMILY_IDS)
+@pytest.mark.parametrize("env_id", ["Overcooked-TomatoSalad-v0", "KeyToken-v0"])
 def test_a_gif_shows_the_episode(env_id: str, tmp_path: Path) -> None:
     path = tmp_path / "new" / "episode.gif"
     recording = record_gif(env_id, oracle_agent(), path)
@@ -54,14 +52,6 @@ def test_a_recording_is_what_gymnasium_shows() -> None:
     assert all(np.array_equal(*pair) for pair in zip(frames, recording.frames, strict=True))
     assert recording[2:] == (total, terminated, truncated, info["success"])
     assert terminated or truncated
-
-
-@pytest.mark.parametrize("max_frames", [1, 2, 3])
-def test_a_recording_stops_in_time(max_frames: int) -> None:
-    recording = record_episode(FULL, oracle_agent(), max_frames=max_frames)
-    assert (len(recording.frames), len(recording.actions)) == (max_frames, max_frames - 1)
-    assert recording[3:] == (False, False, False)
-    assert encode_gif(recording.frames).startswith(b"GIF89a")
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +88,6 @@ def test_what_cannot_be_recorded(env_id: str, arguments: Any, error: type[Except
 
 def test_random_play_is_uniform_and_seeded() -> None:
     env, listed = gym.make(FULL), ["a", "b", "c"]
-    said = [random_agent(np.random.default_rng(seed))(env, "", listed) for seed in range(300)]
-    assert said == [random_agent(np.random.default_rng(seed))(env, "", listed) for seed in range(300)]
-    assert min(said.count(action) for action in listed) > 70
+    choices = [random_agent(np.random.default_rng(seed))(env, "", listed) for seed in range(300)]
+    assert choices == [random_agent(np.random.default_rng(seed))(env, "", listed) for seed in range(300)]
+    assert min(choices.count(action) for action in listed) > 70

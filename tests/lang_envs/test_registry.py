@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
 from gymnasium.envs.registration import EnvSpec
-from walk import FAMILY_IDS, IDS, oracle_policy, same
+from walk import FAMILY_IDS, IDS
 
-from lang_envs import ActionError, LangEnv
+from lang_envs import LangEnv
 from lang_envs.env_checker import CHECKS, Check, NotApplicableError, Status, maker, run_checks
 from lang_envs.registration import register_envs
 
@@ -62,11 +61,6 @@ def test_ids_are_language_environments(env: gym.Env) -> None:
     assert isinstance(env.unwrapped, LangEnv)
 
 
-def test_unknown_argument_is_refused(env_id: str) -> None:
-    with pytest.raises(TypeError, match="unheard_of"):
-        gym.make(env_id, unheard_of=1)
-
-
 def test_unknown_render_mode_is_refused(env_id: str) -> None:
     refused = pytest.raises(ValueError, match=r"Expected render_mode to be None or one of .*; got 'hologram'")
     with pytest.warns(UserWarning, match="hologram"), refused:  # gymnasium warns first
@@ -79,39 +73,6 @@ def test_spec_keeps_the_arguments_of_make(env_id: str) -> None:
     rebuilt = gym.make(EnvSpec.from_json(env.spec.to_json()))
     assert rebuilt.unwrapped.invalid_action_reward == -0.5
     assert rebuilt.action_space.max_length == 512
-
-
-# ---------------------------------------------------------------------- misuse
-
-
-def test_the_messages_of_misuse_name_the_fix(env: gym.Env) -> None:
-    with pytest.raises(gym.error.ResetNeeded, match=r"Expected reset\(\) before step\(\).* Fix: .*env.reset"):
-        env.unwrapped.step(env.action_space.sample())
-    env.reset(seed=0)
-    with pytest.raises(ActionError, match=r"got str .* Fix: .*encode\(text\).*TextAction"):
-        env.step("pick up the tomato")
-
-
-def test_step_after_the_end_keeps_the_state(env: gym.Env) -> None:
-    _, info = env.reset(seed=0)
-    over = False
-    while not over:
-        *_, terminated, truncated, info = env.step(env.action_space.encode(oracle_policy(env, info)))
-        over = terminated or truncated
-    state = env.unwrapped.get_state()
-    for action in (env.action_space.sample(), env.action_space.unfinished()):
-        with pytest.warns(UserWarning, match="after the end of the episode changes nothing"):
-            env.step(action)
-        assert same(env.unwrapped.get_state(), state)
-
-
-@pytest.mark.parametrize("text", [3, b"pick up the tomato", ["pick up the tomato"]], ids=["int", "bytes", "list"])
-def test_a_text_of_the_wrong_type_is_refused(env: gym.Env, text: Any) -> None:
-    env.reset(seed=0)
-    state = env.unwrapped.get_state()
-    with pytest.raises(ActionError, match="Expected the action's text as a str; got"):
-        env.unwrapped.step_text(text)
-    assert same(env.unwrapped.get_state(), state)
 
 
 # ---------------------------------------------------------------------- state

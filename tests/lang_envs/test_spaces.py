@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from lang_envs import ActionError, ByteTokenizer, EncodingError, HuggingFaceTokenizer, TextSpace, TokenSequence
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=40)
-TRICKY_TEXTS = ["", "plain", "\0", "a\0", "\n\t ", "é漢字🍅", "🏳️‍🌈", "\U0010ffff", "\ud800", "0" * 40]
+TRICKY_TEXTS = ["", "a\0\n\t ", "é漢字🍅🏳️‍🌈\U0010ffff\ud800", "0" * 40]
 
 
 # ---------------------------------------------------------------------- TextSpace
@@ -42,12 +42,12 @@ def test_text_space_contains_any_unicode_of_its_length(text: str) -> None:
     assert np.array(text, dtype=object) in TextSpace(40)
 
 
-@pytest.mark.parametrize("thing", [None, 3, b"bytes", ["a"], ("a",), np.array(["a"]), np.array(3)], ids=repr)
+@pytest.mark.parametrize("thing", [None, b"bytes", np.array(["a"])], ids=repr)
 def test_text_space_contains_nothing_else(thing: Any) -> None:
     assert thing not in TextSpace(40)
 
 
-@pytest.mark.parametrize("max_length", [0, -1, 2.0, "5", True, None])
+@pytest.mark.parametrize("max_length", [0, 2.0])
 def test_text_space_refuses_bad_lengths(max_length: Any) -> None:
     with pytest.raises(ValueError, match=r"Expected max_length to be a positive integer; got .* Fix: "):
         TextSpace(max_length)
@@ -72,44 +72,13 @@ def test_text_survives_shared_memory(texts: list[str]) -> None:
     assert (snapshot[1], live[1], live[0], live[2]) == (texts[1], "another", texts[0], texts[2])
 
 
-@pytest.mark.parametrize("value", ["x" * 41, 3, None], ids=["long", "int", "None"])
+@pytest.mark.parametrize("value", ["x" * 41, 3], ids=["long", "int"])
 def test_shared_memory_refuses_what_it_cannot_hold(value: Any) -> None:
     space = TextSpace(40)
     memory = create_shared_memory(space, n=2, ctx=multiprocessing.get_context("spawn"))
     with pytest.raises(ValueError, match=r"Expected a str of at most 40 characters; got .* Fix: "):
         write_to_shared_memory(space, 0, value, memory)
     assert tuple(read_from_shared_memory(space, memory, n=2)) == ("", "")
-
-
-class Echo(gym.Env[str, Any]):
-    """Its texts are handed to it, one at each reset and step."""
-
-    observation_space = TextSpace(40)
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, texts: list[str]) -> None:
-        self._texts = iter(texts)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
-        return next(self._texts), {}
-
-    def step(self, action: Any) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        return next(self._texts), 0.0, False, False, {}
-
-
-@pytest.mark.usefixtures("workers_end")
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_text_crosses_processes_with_default_settings(context: str) -> None:
-    """Spawned workers know the space only because unpickling it imports its registrations."""
-    texts = [TRICKY_TEXTS, TRICKY_TEXTS[::-1]]
-    envs = AsyncVectorEnv([partial(Echo, column) for column in texts], context=context)
-    try:
-        seen = [envs.reset()[0]]
-        seen += [envs.step(np.zeros(2, dtype=np.int64))[0] for _ in TRICKY_TEXTS[1:]]
-    finally:
-        envs.close()
-    assert seen == list(zip(*texts, strict=True))
-    assert {type(text) for row in seen for text in row} == {str}
 
 
 # ---------------------------------------------------------------------- TokenSequence
@@ -166,26 +135,9 @@ def test_a_text_without_an_encoding_is_refused(tokens: TokenSequence) -> None:
         tokens.encode("lone \ud800 surrogate")
 
 
-@pytest.mark.parametrize("text", [None, 3, b"bytes", ["a"]], ids=repr)
-def test_only_a_str_is_encoded(tokens: TokenSequence, text: Any) -> None:
+def test_only_a_str_is_encoded(tokens: TokenSequence) -> None:
     with pytest.raises(ActionError, match=r"Expected a str to encode; got .* Fix: "):
-        tokens.encode(text)
-
-
-def test_an_unfinished_sentence_is_in_the_space_and_has_no_text(tokens: TokenSequence) -> None:
-    array = tokens.unfinished()
-    assert array in tokens
-    assert tokens.decode_finished(array) is None
-    array[0] = -1
-    assert tokens.unfinished() in tokens
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8, np.uint64])
-def test_other_integer_types_are_understood(dtype: Any) -> None:
-    space = TokenSequence(max_length=8)
-    array = np.array([104, 105, 0, 0, 0, 0, 0, 0], dtype=dtype)
-    assert array in space
-    assert space.decode(array) == space.decode(array.tolist()) == "hi" + "\0" * 6
+        tokens.encode(b"bytes")
 
 
 @pytest.mark.parametrize(
@@ -195,11 +147,10 @@ def test_other_integer_types_are_understood(dtype: Any) -> None:
         (np.zeros(7, dtype=int), r"shape \(8,\); got ndarray .* shape \(7,\)"),
         (np.zeros((1, 8), dtype=int), r"shape \(1, 8\)"),
         (np.full(8, 258), "Expected token ids from 0 to 257; got ids from 258 to 258"),
-        (np.full(8, -1), "got ids from -1 to -1"),
         ("serve", "got str"),
         ([[1], [1, 2]], "got list"),
     ],
-    ids=["float", "short", "batch", "large", "negative", "str", "ragged"],
+    ids=["float", "short", "batch", "large", "str", "ragged"],
 )
 def test_a_wrong_array_is_refused(array: Any, message: str) -> None:
     space = TokenSequence(max_length=8)
@@ -209,7 +160,7 @@ def test_a_wrong_array_is_refused(array: Any, message: str) -> None:
             decode(array)
 
 
-@pytest.mark.parametrize("max_length", [0, 1, 2.0, "5", True, None])
+@pytest.mark.parametrize("max_length", [1, True])
 def test_token_sequence_refuses_bad_lengths(max_length: Any) -> None:
     with pytest.raises(ValueError, match=r"Expected max_length to be an integer of at least 2 .*; got .* Fix: "):
         TokenSequence(max_length=max_length)
@@ -244,12 +195,6 @@ def dispatched() -> list[Any]:
 def test_every_vector_function_knows_the_spaces(function: Any, space: type[Any]) -> None:
     """But for `iterate`: Gymnasium iterates over a batch of texts only while a single text is no batch to it."""
     assert (space in function.registry) == ((space, function) != (TextSpace, vector_utils.iterate))
-
-
-def test_a_single_text_cannot_be_iterated_over_but_a_batch_of_them_can() -> None:
-    with pytest.raises(gym.error.CustomSpaceError):
-        vector_utils.iterate(TextSpace(4), "text")
-    assert list(vector_utils.iterate(vector_utils.batch_space(TextSpace(4), 2), ("a", "b"))) == ["a", "b"]
 
 
 @pytest.mark.parametrize("kind", [SyncVectorEnv, partial(AsyncVectorEnv, shared_memory=False), AsyncVectorEnv])

@@ -42,11 +42,6 @@ def test_markdown_shows_a_text_as_it_is() -> None:
         assert "www." not in escaped
 
 
-def test_markdown_leaves_ordinary_names_as_they_are() -> None:
-    for name in ("Overcooked-TomatoSalad-v0 (max_steps=3)", "openai:gpt-4.1", "POAD, 2,500 steps"):
-        assert markdown_text(name) == name
-
-
 def test_the_terminal_shows_a_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     for text in (*report_data.PAYLOADS, "[bold]a[/red] :smile: \x9b31m"):
         file = io.StringIO()

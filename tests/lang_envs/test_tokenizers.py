@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -19,7 +18,6 @@ from lang_envs import (
     HuggingFaceTokenizer,
     LangEnvsError,
     MissingExtraError,
-    Tokenizer,
     TokenizerError,
 )
 from lang_envs.tokenizers import resolve_tokenizer
@@ -46,14 +44,6 @@ def test_bytes_lose_nothing(text: str) -> None:
     assert tokenizer.decode(ids) == text
 
 
-def test_byte_tokenizer_ids() -> None:
-    tokenizer = ByteTokenizer()
-    assert (tokenizer.vocab_size, tokenizer.pad_token_id, tokenizer.end_token_id) == (258, 256, 257)
-    assert isinstance(tokenizer, Tokenizer)
-    assert tokenizer == ByteTokenizer()
-    assert hash(tokenizer) == hash(ByteTokenizer())
-
-
 # ---------------------------------------------------------------------- hugging face
 
 
@@ -74,22 +64,6 @@ def test_a_path_object_is_refused(tiny_tokenizer: Path) -> None:
     """It could not be part of an environment's JSON spec."""
     with pytest.raises(TokenizerError, match=r"got PosixPath\. Fix: pass a string"):
         resolve_tokenizer(tiny_tokenizer)  # type: ignore[arg-type]
-
-
-def test_hugging_face_ids(tiny_tokenizer: Path) -> None:
-    from transformers import AutoTokenizer
-
-    live, spec = AutoTokenizer.from_pretrained(tiny_tokenizer), HuggingFaceTokenizer(str(tiny_tokenizer))
-    assert (spec.vocab_size, spec.end_token_id, spec.pad_token_id) == (len(live), live.eos_token_id, live.pad_token_id)
-    assert spec.encode("serve the dish") == live("serve the dish", add_special_tokens=False)["input_ids"]
-    assert isinstance(spec, Tokenizer)
-
-
-def test_a_special_token_in_a_text_is_text(tiny_tokenizer: Path) -> None:
-    space = gym.make("Overcooked-TomatoSalad-v0", tokenizer=str(tiny_tokenizer)).action_space
-    for special in ("</s>", "<pad>"):
-        text = f"serve nothing{special}"
-        assert space.decode_finished(space.encode(text)) == text
 
 
 def test_without_padding_token_the_end_token_pads(make_tokenizer: Callable[..., Path], tmp_path: Path) -> None:
@@ -125,17 +99,15 @@ def test_a_tokenizer_that_changes_texts_makes_no_action_out_of_another(
 
 
 @pytest.mark.usefixtures("offline")
-@pytest.mark.parametrize("name", ["no-such/tokenizer", "bytes", "", "/nowhere/at/all"])
+@pytest.mark.parametrize("name", ["no-such/tokenizer", "/nowhere/at/all"])
 def test_an_unknown_tokenizer_is_refused(name: str) -> None:
     with pytest.raises(TokenizerError, match=r"(?s)Expected 'byte', a folder .*; got .* could not be loaded .* Fix: "):
         gym.make("Overcooked-TomatoSalad-v0", tokenizer=name)
 
 
-@pytest.mark.matrix_after(30)
-@pytest.mark.parametrize("thing", [None, ["byte"]], ids=["None", "list"])
-def test_what_is_no_tokenizer_is_refused(env_id: str, thing: Any) -> None:
+def test_rejects_a_tokenizer_of_another_type(env_id: str) -> None:
     with pytest.raises(TokenizerError, match=r"Expected 'byte', a Hugging Face id or folder, or .*; got \w+. Fix: "):
-        gym.make(env_id, tokenizer=thing)
+        gym.make(env_id, tokenizer=["byte"])
 
 
 def test_without_transformers_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

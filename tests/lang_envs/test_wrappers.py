@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
-from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
-from walk import IDS, oracle_policy, random_policy, same, walk_from_reset
+from walk import IDS, random_policy, same, walk_from_reset
 
 from lang_envs import ActionError, InfoError, TextSpace, TokenSequence
 from lang_envs.errors import RewardError
@@ -66,29 +65,29 @@ def test_other_environments_are_refused(wrapper: Any, message: str) -> None:
 
 def test_admissible_observation_holds_text_and_list(env_id: str) -> None:
     plain, wrapped = gym.make(env_id), AdmissibleObservation(gym.make(env_id))
-    (text, info), (seen, info_too) = plain.reset(seed=3), wrapped.reset(seed=3)
+    (text, info), (observed, info_too) = plain.reset(seed=3), wrapped.reset(seed=3)
     choose = random_policy(3)
     for _ in range(20):
-        assert seen in wrapped.observation_space
-        assert seen["text"] == text
-        assert json.loads(seen["admissible_actions"]) == info["admissible_actions"]
+        assert observed in wrapped.observation_space
+        assert observed["text"] == text
+        assert json.loads(observed["admissible_actions"]) == info["admissible_actions"]
         assert info_too.pop("is_success", False) == info["success"], "what SB3 reads success rates from"
         assert same(info_too, info)
         action = plain.action_space.encode(choose(plain, info))
         text, *outcome, info = plain.step(action)
-        seen, *outcome_too, info_too = wrapped.step(action)
+        observed, *outcome_too, info_too = wrapped.step(action)
         assert outcome_too == outcome
         if outcome[1] or outcome[2]:
             break
-    assert list(seen) == ["text", "admissible_actions"]
+    assert list(observed) == ["text", "admissible_actions"]
 
 
 @pytest.mark.parametrize("actions", [["a, b", 'say "c"', "d\ne", "é\u2028"], [], None], ids=["tricky", "none", "open"])
 def test_any_list_survives(actions: list[str] | None) -> None:
-    seen = admissible_observation(np.str_("text"), actions)
-    assert seen in admissible_space(TextSpace(10))
-    assert {type(value) for value in seen.values()} == {str}
-    assert json.loads(seen["admissible_actions"]) == actions
+    observed = admissible_observation(np.str_("text"), actions)
+    assert observed in admissible_space(TextSpace(10))
+    assert {type(value) for value in observed.values()} == {str}
+    assert json.loads(observed["admissible_actions"]) == actions
 
 
 class Broken(gym.Env[str, Any]):
@@ -107,12 +106,10 @@ class Broken(gym.Env[str, Any]):
         return "x", self.info["reward"], False, False, self.info
 
 
-NO_REWARDS = (np.ma.masked, np.ma.array([1.0], mask=[True]), None, "1", b"1", [1.0], {}, 1j, 10**400)
-NO_REWARDS += tuple(map(np.array, ([1.0, 2.0], [], "1", [None])))
+NO_REWARDS = (np.ma.masked, None, "1", [1.0], 1j, 10**400, np.array([1.0, 2.0]))
 TENSOR = SimpleNamespace(item=lambda: 2.0)
 """As one of torch or jax."""
-REWARDS = (1, True, np.bool_(True), np.float32(0.5), np.int64(2), Decimal("0.5"), Fraction(1, 2), TENSOR)
-REWARDS += tuple(map(np.array, (0.5, [2.0], [[2]])))
+REWARDS = (1, np.bool_(True), np.float32(0.5), Decimal("0.5"), TENSOR, np.array([[2]]))
 
 
 @pytest.mark.parametrize("reward", NO_REWARDS, ids=lambda reward: type(reward).__name__)
@@ -146,48 +143,13 @@ def _in_a_vector(env: gym.Env[Any, Any]) -> Any:
     [
         ({"other": 1}, r"info\['admissible_actions'\] in every reset and step; got keys \['other'\]"),
         ({"admissible_actions": "abc"}, r"admissible_actions as a list of str, or None; got 'abc'"),
-        ({"admissible_actions": 3}, r"admissible_actions as a list of str, or None; got 3"),
         ({"admissible_actions": ["a" * 20_000]}, r"a list of at most 16384 characters as JSON; got 20004"),
     ],
-    ids=["none", "text", "number", "long"],
+    ids=["none", "text", "long"],
 )
 def test_an_info_without_a_fitting_list_is_refused(wrapper: Any, info: dict[str, Any], message: str) -> None:
     with pytest.raises(InfoError, match=f"^Expected {message}"):
         wrapper(Broken(info)).reset()
-
-
-@pytest.mark.usefixtures("workers_end")
-@pytest.mark.parametrize("kind", ["DummyVecEnv", "SubprocVecEnv"])
-def test_sb3_vectors_keep_text_and_list(env_id: str, kind: str) -> None:
-    from stable_baselines3.common import vec_env
-    from stable_baselines3.common.env_util import make_vec_env
-
-    settings = {"start_method": "fork"} if kind == "SubprocVecEnv" else {}
-    cls = getattr(vec_env, kind)
-    envs = make_vec_env(env_id, 2, 5, wrapper_class=AdmissibleObservation, vec_env_cls=cls, vec_env_kwargs=settings)
-    singles = [AdmissibleObservation(gym.make(env_id)) for _ in range(2)]
-    policies = [oracle_policy, random_policy(2)]
-    try:
-        seen, expected = envs.reset(), [env.reset(seed=5 + n) for n, env in enumerate(singles)]
-        ended = False
-        for step in range(30):
-            if ended and step > 5:
-                break
-            for key in ("text", "admissible_actions"):
-                assert [str(text) for text in seen[key]] == [obs[key] for obs, _ in expected]
-            actions = [
-                env.action_space.encode(policy(env, info))
-                for env, policy, (_, info) in zip(singles, policies, expected, strict=True)
-            ]
-            seen, _, dones, _ = envs.step(np.stack(actions))
-            expected = []
-            for env, action in zip(singles, actions, strict=True):
-                obs, _, terminated, truncated, info = env.step(action)
-                expected.append(env.reset() if terminated or truncated else (obs, info))
-            ended = ended or dones.any()
-        assert ended
-    finally:
-        envs.close()
 
 
 # ---------------------------------------------------------------------- TextAction
@@ -200,19 +162,16 @@ def test_text_actions_are_token_actions(env_id: str) -> None:
     for step in steps:
         text = plain.action_space.decode(step.action)
         assert text in talking.action_space
-        seen, reward, terminated, truncated, info = talking.step(text)
+        observed, reward, terminated, truncated, info = talking.step(text)
         assert (reward, terminated, truncated) == (step.reward, step.terminated, step.truncated)
         if step.final_text is not None:
-            assert seen == step.final_text
+            assert observed == step.final_text
             talking.reset()
         else:
-            assert (seen, info["admissible_actions"]) == (step.text, step.info["admissible_actions"])
+            assert (observed, info["admissible_actions"]) == (step.text, step.info["admissible_actions"])
 
 
-@pytest.mark.matrix_after(8)
-@pytest.mark.parametrize(
-    "action", [3, None, b"chop nothing", np.zeros(96, dtype=np.int64)], ids=["int", "None", "bytes", "tokens"]
-)
+@pytest.mark.parametrize("action", [None, np.zeros(96, dtype=np.int64)], ids=["None", "tokens"])
 def test_text_action_takes_text_only(env_id: str, action: Any) -> None:
     env = TextAction(gym.make(env_id))
     env.reset(seed=0)
@@ -223,17 +182,6 @@ def test_text_action_takes_text_only(env_id: str, action: Any) -> None:
 
 
 # ---------------------------------------------------------------------- ByteObservation
-
-
-def test_bytes_are_the_text(env_id: str) -> None:
-    plain, wrapped, policy = gym.make(env_id), ByteObservation(gym.make(env_id)), random_policy(0)
-    (text, info), (seen, _) = plain.reset(seed=0), wrapped.reset(seed=0)
-    for _ in range(3):
-        assert seen in wrapped.observation_space
-        assert bytes(seen).rstrip(b"\0").decode() == text
-        action = plain.action_space.encode(policy(plain, info))
-        text, *_, info = plain.step(action)
-        seen, *_ = wrapped.step(action)
 
 
 def test_the_longest_text_fits_by_default() -> None:

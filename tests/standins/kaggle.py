@@ -13,7 +13,6 @@ import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote, unquote
 
 from .server import Answer, Request, StandIn, serve_bytes
 
@@ -21,7 +20,7 @@ __all__ = ["KaggleStandIn", "zip_of"]
 
 _SERVICE = "localhost"
 _STORAGE = "storage.localhost"
-_USER, _KEY, _TOKEN = "a-tester", "0123456789abcdef", "KGAT_0123456789"
+_USER, _KEY = "a-tester", "0123456789abcdef"
 _SIGNATURE = "X-Goog-Signature=5167"
 _ARCHIVE = "archive.zip"
 
@@ -53,60 +52,43 @@ class KaggleStandIn(StandIn):
     def hosts(self) -> frozenset[str]:
         return frozenset({_SERVICE, _STORAGE})
 
-    def environment(self, home: Path, *, credentials: Literal["key", "token", ""] = "key") -> dict[str, str]:
-        """As in the base.
-
-        Args:
-            home: The child's home, made if missing.
-            credentials: Those of the user: name and key, an access token, or none.
-        """
-        held = {
-            "key": {"KAGGLE_USERNAME": _USER, "KAGGLE_KEY": _KEY},
-            "token": {"KAGGLE_API_TOKEN": _TOKEN},
-            "": {},
-        }[credentials]
-        return {**super().environment(home), "KAGGLE_API_ENVIRONMENT": "LOCALHOST", **held}
+    def environment(self, home: Path, *, credentials: Literal["key", ""] = "key") -> dict[str, str]:
+        """As in the base, with the user's name and key or without credentials."""
+        account = {"KAGGLE_USERNAME": _USER, "KAGGLE_KEY": _KEY} if credentials else {}
+        return {**super().environment(home), "KAGGLE_API_ENVIRONMENT": "LOCALHOST", **account}
 
     def answer(self, request: Request) -> Answer:
         if request.host == _STORAGE:
             return self._store(request)
-        if not _known(request.headers.get("authorization", "")):
+        if not _is_accepted(request.headers.get("authorization", "")):
             return _error(401, "Unauthenticated")
         asked = json.loads(request.body or b"{}")
         match request.path.rsplit("/", 2)[1:]:
-            case ["security.OAuthService", "IntrospectToken"]:
-                return _json(200, {"active": True, "username": _USER})
             case ["datasets.DatasetApiService", "DownloadDataset"]:
-                name = f"{asked['ownerSlug']}/{asked['datasetSlug']}"
-                return self._redirect("datasets", name, asked.get("fileName"))
-            case ["competitions.CompetitionApiService", "DownloadDataFiles" | "DownloadDataFile"]:
-                return self._enter(request, asked["competitionName"], asked.get("fileName"))
+                return self._redirect("datasets", f"{asked['ownerSlug']}/{asked['datasetSlug']}")
+            case ["competitions.CompetitionApiService", "DownloadDataFiles"]:
+                return self._enter(request, asked["competitionName"])
         return _error(404, "Not found")
 
-    def _enter(self, request: Request, name: str, file: str | None) -> Answer:
+    def _enter(self, request: Request, name: str) -> Answer:
         """Only users who have accepted the rules get the data of a competition."""
         if "authorization" not in request.headers:
             return _error(401, "Unauthenticated")
         if name in self._unaccepted:
             return _error(403, "You must accept this competition's rules before you'll be able to download files.")
-        return self._redirect("competitions", name, file)
+        return self._redirect("competitions", name)
 
-    def _redirect(self, kind: str, name: str, file: str | None) -> Answer:
-        files = self._shelf(kind).get(name)
-        if files is None or (file and file not in files):
+    def _redirect(self, kind: str, name: str) -> Answer:
+        if name not in self._shelf(kind):
             return _error(404, "Not found")
-        where = f"http://{_STORAGE}/{kind}/{name}/{quote(file or _ARCHIVE)}?{_SIGNATURE}"
-        return Answer(302, b"", {"Location": where})
+        return Answer(302, b"", {"Location": f"http://{_STORAGE}/{kind}/{name}/{_ARCHIVE}?{_SIGNATURE}"})
 
     def _store(self, request: Request) -> Answer:
         kind, _, rest = request.path.lstrip("/").partition("/")
-        name, _, file = rest.rpartition("/")
-        files = self._shelf(kind).get(name)
+        files = self._shelf(kind).get(rest.rpartition("/")[0])
         if request.url.query != _SIGNATURE or files is None:
             return Answer(403, b"<Error><Code>AccessDenied</Code></Error>", {"Content-Type": "application/xml"})
-        if file == _ARCHIVE:
-            return serve_bytes(request, zip_of(files), "application/zip")
-        return serve_bytes(request, files[unquote(file)], "application/octet-stream")
+        return serve_bytes(request, zip_of(files), "application/zip")
 
     def _shelf(self, kind: str) -> Mapping[str, Files]:
         return {"datasets": self.datasets, "competitions": self.competitions}.get(kind, {})
@@ -121,10 +103,10 @@ def zip_of(files: Files) -> bytes:
     return buffer.getvalue()
 
 
-def _known(authorization: str) -> bool:
+def _is_accepted(authorization: str) -> bool:
     """Whether it is the user's, or that of no user."""
     basic = "Basic " + base64.b64encode(f"{_USER}:{_KEY}".encode()).decode()
-    return authorization in ("", basic, f"Bearer {_TOKEN}")
+    return authorization in ("", basic)
 
 
 def _error(code: int, message: str) -> Answer:
@@ -132,6 +114,4 @@ def _error(code: int, message: str) -> Answer:
 
 
 def _json(status: int, content: Mapping[str, object]) -> Answer:
-    # a version newer than any: the client says so on stdout, as it would of the real service
-    headers = {"Content-Type": "application/json; charset=utf-8", "X-Kaggle-ApiVersion": "99.0.0"}
-    return Answer(status, json.dumps(content).encode(), headers)
+    return Answer(status, json.dumps(content).encode(), {"Content-Type": "application/json; charset=utf-8"})

@@ -1,4 +1,4 @@
-"""OpenML as its client 0.15 sees it: descriptions in XML, tables as ARFF and, in the object store, as parquet."""
+"""OpenML: descriptions in XML, tables as ARFF and, in the object store, as parquet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .server import Answer, Request, StandIn, serve_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["OpenmlStandIn", "arff_of", "parquet_of", "s3_error"]
+__all__ = ["OpenmlStandIn", "arff_of", "parquet_of"]
 
 _API = "/api/v1/xml/data/"
 _XML = {"Content-Type": "text/xml; charset=utf-8"}
@@ -22,12 +22,11 @@ _NAMESPACE = 'xmlns:oml="http://openml.org/openml"'
 
 
 class OpenmlStandIn(StandIn):
-    """The part of OpenML that `openml.datasets.get_dataset` asks.
+    """The part of OpenML that a download of a table asks.
 
     Args:
         datasets: Tables by id. Categorical columns are nominal, columns of text are strings, others are numeric; the
             last column is the target.
-        names: Their names; by default `dataset_<id>`.
         without_parquet: Ids with ARFF alone.
         wrong_md5: Ids whose description gives a wrong checksum (it is that of the ARFF).
     """
@@ -36,16 +35,14 @@ class OpenmlStandIn(StandIn):
         self,
         datasets: Mapping[int, pd.DataFrame],
         *,
-        names: Mapping[int, str] | None = None,
         without_parquet: Collection[int] = (),
         wrong_md5: Collection[int] = (),
     ) -> None:
         super().__init__()
         self._datasets = dict(datasets)
-        self._names = {number: f"dataset_{number}" for number in datasets} | dict(names or {})
         self._without_parquet = without_parquet
         self._wrong_md5 = wrong_md5
-        self._arff = {number: arff_of(table, self._names[number]) for number, table in datasets.items()}
+        self._arff = {number: arff_of(table, f"dataset_{number}") for number, table in datasets.items()}
         self._parquet = {
             number: parquet_of(table) for number, table in datasets.items() if number not in without_parquet
         }
@@ -54,18 +51,12 @@ class OpenmlStandIn(StandIn):
     def hosts(self) -> frozenset[str]:
         return frozenset({f"127.0.0.1:{self.port}"})
 
-    def environment(self, home: Path, *, n_tries: int = 2) -> dict[str, str]:
-        """As in the base; the client's configuration is written below `home`.
-
-        Args:
-            home: The child's home, made if missing.
-            n_tries: How often the client asks for XML and ARFF when connections fail. It waits 1, 2, 3 ... s between;
-                5 times by default.
-        """
+    def environment(self, home: Path) -> dict[str, str]:
+        """As in the base; the client's configuration is written below `home`."""
         variables = super().environment(home)
         config = Path(variables["XDG_CONFIG_HOME"]) / "openml" / "config"
         config.parent.mkdir(parents=True, exist_ok=True)
-        config.write_text(f"server = {self.proxy}/api/v1/xml\nconnection_n_retries = {n_tries}\n")
+        config.write_text(f"server = {self.proxy}/api/v1/xml\n")
         return {**variables, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
     def answer(self, request: Request) -> Answer:
@@ -76,24 +67,18 @@ class OpenmlStandIn(StandIn):
                 return serve_bytes(request, self._arff[number], "text/plain; charset=utf-8")
             if request.path == _parquet_path(number) and number in self._parquet:
                 return serve_bytes(request, self._parquet[number], "application/octet-stream")
-        if request.path.startswith("/datasets/"):
-            return s3_error(404, "NoSuchKey", "The specified key does not exist.")
         return Answer(404, b"<html><h1>Not found</h1></html>", {"Content-Type": "text/html"})
 
-    def _describe(self, wanted: str) -> Answer:
-        """Answer for `<id>`, `features/<id>` and `qualities/<id>`."""
-        kind, _, number = wanted.rpartition("/")
-        if kind == "qualities":
-            return _error(362, "No qualities found")
+    def _describe(self, number: str) -> Answer:
         if not number.isdecimal() or int(number) not in self._datasets:
-            return _error(111, "Unknown dataset") if kind == "" else _error(273, "Unknown dataset")
-        return Answer(200, (self._features if kind == "features" else self._description)(int(number)).encode(), _XML)
+            return _error(111, "Unknown dataset")
+        return Answer(200, self._description(int(number)).encode(), _XML)
 
     def _description(self, number: int) -> str:
         checked = b"another file" if number in self._wrong_md5 else self._arff[number]
         values = {
             "id": number,
-            "name": self._names[number],
+            "name": f"dataset_{number}",
             "version": 1,
             "description": "A table made by a test.",
             "format": "ARFF",
@@ -111,26 +96,6 @@ class OpenmlStandIn(StandIn):
             del values["parquet_url"]
         lines = "\n".join(f"  <oml:{name}>{escape(str(value))}</oml:{name}>" for name, value in values.items())
         return f"<oml:data_set_description {_NAMESPACE}>\n{lines}\n</oml:data_set_description>\n"
-
-    def _features(self, number: int) -> str:
-        table = self._datasets[number]
-        lines = []
-        for index, name in enumerate(table.columns):
-            column, levels = table[name], _levels(table[name]) or []
-            kind = "nominal" if levels else "string" if _is_text(column) else "numeric"
-            lines += [
-                "  <oml:feature>",
-                f"    <oml:index>{index}</oml:index>",
-                f"    <oml:name>{escape(str(name))}</oml:name>",
-                f"    <oml:data_type>{kind}</oml:data_type>",
-                *(f"    <oml:nominal_value>{escape(level)}</oml:nominal_value>" for level in levels),
-                f"    <oml:is_target>{str(index == len(table.columns) - 1).lower()}</oml:is_target>",
-                "    <oml:is_ignore>false</oml:is_ignore>",
-                "    <oml:is_row_identifier>false</oml:is_row_identifier>",
-                f"    <oml:number_of_missing_values>{int(column.isna().sum())}</oml:number_of_missing_values>",
-                "  </oml:feature>",
-            ]
-        return f"<oml:data_features {_NAMESPACE}>\n" + "\n".join(lines) + "\n</oml:data_features>\n"
 
 
 def arff_of(table: pd.DataFrame, name: str) -> bytes:
@@ -154,12 +119,6 @@ def parquet_of(table: pd.DataFrame) -> bytes:
     buffer = io.BytesIO()
     table.to_parquet(buffer, index=False)
     return buffer.getvalue()
-
-
-def s3_error(status: int, code: str, message: str) -> Answer:
-    """An error as object stores say it: `NoSuchKey` with 404, `AccessDenied` with 403."""
-    body = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>'
-    return Answer(status, body.encode(), {"Content-Type": "application/xml"})
 
 
 def _error(code: int, message: str) -> Answer:

@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import os
 import socket
-import struct
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -48,11 +47,10 @@ _PRIVATE = (
 class Cut(NamedTuple):
     """The whole length is declared, the first `after` bytes of a longer body are sent, and the connection ends.
 
-    It ends with FIN, so that all of these bytes arrive; with `reset` by RST.
+    It ends with FIN, so that all of these bytes arrive.
     """
 
     after: int
-    reset: bool = False
 
 
 class Status(NamedTuple):
@@ -76,14 +74,12 @@ class Slow(NamedTuple):
 
 
 class Corrupt(NamedTuple):
-    """One byte of the body is another; None is the one in the middle."""
-
-    at: int | None = None
+    """The byte in the middle of the body is another."""
 
     def applied(self, body: bytes) -> bytes:
         """The body with that byte changed."""
         changed = bytearray(body)
-        changed[len(body) // 2 if self.at is None else self.at] ^= 1
+        changed[len(body) // 2] ^= 1
         return bytes(changed)
 
 
@@ -315,7 +311,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._drip(request, body, fault.bytes_per_second)
         elif isinstance(fault, Cut):
             self._write(request, body[: fault.after])
-            self._hang_up(reset=fault.reset)
+            self._hang_up()
         else:
             self._write(request, body)
 
@@ -333,10 +329,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._hang_up()
                 return
 
-    def _hang_up(self, reset: bool = False) -> None:
+    def _hang_up(self) -> None:
         self.close_connection = True
-        if reset:
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.rfile.close()  # it shares the socket, and the last user closes it
         self.connection.close()
 

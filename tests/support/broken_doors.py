@@ -120,12 +120,6 @@ class NoSuccess(FullDoors):
         return {"admissible_actions": self.listed(), "invalid_action": invalid}
 
 
-@breaks("info_keys", says=r"Expected the keys .* after step 1 .*; got .*'tries'")
-class ChangingKeys(FullDoors):
-    def info(self, *, invalid: bool = False) -> dict[str, Any]:
-        return {**super().info(invalid=invalid), **({"tries": self.tries} if self.tries else {})}
-
-
 @breaks("info_values", says=r"Expected a bool in info\['invalid_action'\], .*; got 0")
 class Numbers(FullDoors):
     def info(self, *, invalid: bool = False) -> dict[str, Any]:
@@ -136,12 +130,6 @@ class Numbers(FullDoors):
 class TupleOfActions(FullDoors):
     def listed(self) -> Any:
         return tuple(super().listed())
-
-
-@breaks("info_values", says=r"Expected a list of distinct str .*; got \['take the red door'.*'take the red door'\]")
-class Twice(FullDoors):
-    def listed(self) -> Any:
-        return [*super().listed(), "take the red door"]
 
 
 @breaks("info_values", says=r"Expected 'take the dark.* to fit the action space; got .*at most 39 tokens")
@@ -212,12 +200,6 @@ class HalfACopy(FullDoors):
         return {**self.__dict__, "tries": 0}
 
 
-@breaks("copy_by_deepcopy", says=r"Expected a copy to go on as the original does; got ")
-class NoCopy(FullDoors):
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self
-
-
 @breaks("copy_by_pickle", says=r"Expected no error; got .*[Pp]ickl.*\(copies.py:\d+\)")
 class Unpicklable(FullDoors):
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
@@ -248,13 +230,6 @@ class GlobalRandom(FullDoors):
         return random.choice(COLOURS[:n_doors])
 
 
-@breaks("global_generators", says=r"Expected no global generator to be used; got numpy\.random\. Fix")
-class GlobalSeed(FullDoors):
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        np.random.seed(seed)
-        return super().reset(seed=seed)
-
-
 # ---------------------------------------------------------------------- actions
 
 
@@ -277,12 +252,6 @@ class BadOracle(FullDoors):
 class MagicOracle(FullDoors):
     def oracle_action(self) -> str:
         return "open sesame"
-
-
-@breaks("oracle", says=r"Expected the oracle to succeed with seed 0; got terminated=True.*success=False")
-class Modest(FullDoors):
-    def info(self, *, invalid: bool = False) -> dict[str, Any]:
-        return {**super().info(invalid=invalid), "success": False}
 
 
 @breaks("strange_texts", says=r"Expected no error; got ValueError: .*\(broken_doors.py:\d+\)")
@@ -317,13 +286,6 @@ class Turning(FullDoors):
         return super().go(text)
 
 
-@breaks("strange_texts", says=r"Expected terminated=False after the text 'empty' .*; got True")
-class Strict(FullDoors):
-    def step(self, action: Any) -> Any:
-        text, reward, terminated, truncated, info = super().step(action)
-        return text, reward, terminated or info["invalid_action"], truncated, info
-
-
 @breaks("strange_texts", says=r"Expected invalid=True after the text 'empty' .*; got False")
 class Silent(FullDoors):
     def is_command(self, text: str | None) -> bool:
@@ -344,13 +306,6 @@ class CaseBlind(FullDoors):
     def understand(self, action: Any) -> Any:
         text = super().understand(action)
         return None if text is None else text.lower()
-
-
-@breaks("near_misses", says=r"Expected invalid=True after the text ' take the green door' .*; got False")
-class Stripping(FullDoors):
-    def understand(self, action: Any) -> Any:
-        text = super().understand(action)
-        return None if text is None else text.strip()
 
 
 @breaks(
@@ -387,14 +342,6 @@ class Eager(FullDoors):
         self.flags = (False, False)
 
 
-@breaks("step_before_reset", says=r"Expected ResetNeeded before reset\(\); got a step")
-class SelfStarting(FullDoors):
-    def step(self, action: Any) -> Any:
-        if self.flags is None:
-            self.reset()
-        return super().step(action)
-
-
 @breaks("step_after_the_end", says=r"Expected \('Room 3.*again after the end; got \('Room 3.* -0.1")
 class Endless(FullDoors):
     def step(self, action: Any) -> Any:
@@ -410,12 +357,6 @@ class Endless(FullDoors):
 class Undrawn(FullDoors):
     def render(self) -> Any:
         return None
-
-
-@breaks("render_rgb_array", says=r"Expected a uint8 array .*; got float64 \(32, 48, 3\)")
-class FloatFrames(FullDoors):
-    def render(self) -> Any:
-        return super().render() / 255
 
 
 @breaks("render_rgb_array", says=r"Expected every frame to have the shape \(32, 48, 3\); got uint8 \(32, 4\d, 3\)")

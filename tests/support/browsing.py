@@ -137,8 +137,8 @@ class Visit:
         """
         end = time.monotonic() + _SECONDS
         while True:
-            found = self.is_true(condition) if isinstance(condition, str) else condition()
-            if found:
+            holds = self.is_true(condition) if isinstance(condition, str) else condition()
+            if holds:
                 return
             if self.errors or time.monotonic() > end:
                 pytest.fail(f"the page did not come to {what or condition}; {self.said()}")
@@ -165,7 +165,7 @@ class Visit:
             self.page.evaluate(Path(AXE_FILE_PATH).read_text(encoding="utf-8"))
         result = self.page.evaluate("(values) => axe.run(document, {runOnly: {type: 'tag', values}})", list(tags))
         return [
-            f"{one['id']}: {one['help']}: {node['target']} {node['html'][:200]}"
-            for one in result["violations"]
-            for node in one["nodes"]
+            f"{violation['id']}: {violation['help']}: {node['target']} {node['html'][:200]}"
+            for violation in result["violations"]
+            for node in violation["nodes"]
         ]

@@ -148,7 +148,7 @@ def install_flights(folder: Path, n: int = 2500) -> store.Receipt:
     return store.install(flights_manifest(n), path, store.Origin("a test", "Public"))
 
 
-def with_digest(known: Manifest, recipe: str, digest: str) -> Manifest:
+def with_digest(table: Manifest, recipe: str, digest: str) -> Manifest:
     """A manifest that knows the digest of the arrays of a recipe."""
-    changed: dict[str, Recipe] = {**known.recipes, recipe: known.recipes[recipe]._replace(digest=digest)}
-    return known._replace(recipes=changed)
+    changed: dict[str, Recipe] = {**table.recipes, recipe: table.recipes[recipe]._replace(digest=digest)}
+    return table._replace(recipes=changed)

@@ -129,13 +129,13 @@ def walk(env_id: str, seed: int, *, n_steps: int = _STEPS["max_episode_steps"]) 
 
 def with_tokens(steps: Iterable[Record], rng: np.random.Generator) -> list[Record]:
     """Add every optional field of a step that an agent of tokens can have."""
-    found = [with_token_fields(step, rng) for step in steps]
-    credits = credit_of_episode([step["reward"] for step in found], [step["values"] for step in found])
-    for number, step in enumerate(found):
+    tokenized = [with_token_fields(step, rng) for step in steps]
+    credits = credit_of_episode([step["reward"] for step in tokenized], [step["values"] for step in tokenized])
+    for number, step in enumerate(tokenized):
         step["advantages"] = {name: rows[number] for name, rows in credits.items()}
         step["credits"] = {"POAD, own critic": rng.normal(size=len(step["tokens"])).tolist()}
-    found[-1]["final_value"] = float(rng.normal())
-    return found
+    tokenized[-1]["final_value"] = float(rng.normal())
+    return tokenized
 
 
 def with_token_fields(step: Record, rng: np.random.Generator) -> Record:
@@ -155,8 +155,8 @@ def with_token_fields(step: Record, rng: np.random.Generator) -> Record:
         "alternatives": [
             None
             if n == 1
-            else [[token, own], *([other, own - 1.0 - place] for place, other in enumerate(others[: n - 1]))]
-            for token, own, n in zip(tokens, log_probs.tolist(), options.tolist(), strict=True)
+            else [[token, log_prob], *([other, log_prob - 1.0 - rank] for rank, other in enumerate(others[: n - 1]))]
+            for token, log_prob, n in zip(tokens, log_probs.tolist(), options.tolist(), strict=True)
         ],
         "entropies": [None if n == 1 else float(np.log(n)) for n in options.tolist()],
         "prompt_tokens": tokens_of(step["observation"])[:-1],
@@ -176,7 +176,7 @@ def small(folder: Path, *, n_episodes: int = 5) -> list[Path]:
         rng = np.random.default_rng(number)
         header = header_of(agent, (KITCHEN, HOME), n_episodes, [0], env_settings=_STEPS)
         episodes = []
-        for job in (Job(env_id, 0, one) for env_id in (KITCHEN, HOME) for one in range(n_episodes)):
+        for job in (Job(env_id, 0, episode) for env_id in (KITCHEN, HOME) for episode in range(n_episodes)):
             steps = with_tokens(walk(job.env, job.reset_seed), rng)
             extra = {"requests": 3, "prompt_tokens": 900, "completion_tokens": 90, "cost": 0.25, "group": job.episode}
             episodes.append(episode_of(job, agent, steps, **extra))
@@ -191,7 +191,7 @@ def training(folder: Path, *, checkpoints: Sequence[int] = (0, 256, 512), n_epis
     header = header_of(agent, (KITCHEN,), n_episodes, [0], env_settings=_STEPS, training=True)
     episodes = []
     for at in checkpoints:
-        for job in (Job(KITCHEN, 0, one) for one in range(n_episodes)):
+        for job in (Job(KITCHEN, 0, episode) for episode in range(n_episodes)):
             steps = with_tokens(walk(KITCHEN, job.reset_seed), rng)
             episodes.append(episode_of(job, agent, steps, training_steps=at, group=job.reset_seed))
     return write(folder / "episodes.jsonl", header, episodes)
@@ -216,7 +216,7 @@ def code(path: Path, *, n_episodes: int = 1000, n_steps: int = 10, n_tokens: int
             steps, trouble = [], ""
             for step in range(n_steps):
                 is_last = step == n_steps - 1
-                tokens = [words[place] for place in chosen[step]]
+                tokens = [words[index] for index in chosen[step]]
                 error = None if is_last else f"NameError: name 'x{chosen[step][0]}' is not defined\nin line {step}"
                 steps.append(
                     {
@@ -252,78 +252,40 @@ OUTSIDE = "https://evil.invalid"
 PAYLOADS = [
     f"<script>{RUN}</script>",
     f"</script><script>{RUN}</script>",
-    f"</SCRIPT ><script>{RUN}</script >",
     f"<!--<script>{RUN}//",
-    f"--><img src=x onerror={RUN}>",
-    f"<img src=x onerror={RUN}>",
     f'<img src="x" onerror="{RUN}">',
     f"<svg/onload={RUN}>",
-    f"<svg><script>{RUN}</script></svg>",
-    f"<svg><animate onbegin={RUN} attributeName=x dur=1s>",
     f'<svg><a xlink:href="javascript:{RUN}"><text y=20>a</text></a></svg>',
     f'<iframe srcdoc="<script>parent.{RUN}</script>"></iframe>',
-    f"<iframe src=javascript:parent.{RUN}></iframe>",
-    f"<math><mtext><table><mglyph><style><img src=x onerror={RUN}>",
     f'<noscript><p title="</noscript><img src=x onerror={RUN}>">',
-    f'"><body onload={RUN}>',
     f"' onmouseover='{RUN}' x='",
-    f'" onfocus="{RUN}" autofocus x="',
     f"</style><script>{RUN}</script>",
-    f"</textarea></title></template><script>{RUN}</script>",
-    f"<template><img src=x onerror={RUN}></template>",
     f"<link rel=stylesheet href={OUTSIDE}/a.css>",
-    f"<meta http-equiv=refresh content='0;url={OUTSIDE}'>",
     f"<base href={OUTSIDE}/>",
     f"<form action={OUTSIDE}><button>a</button></form>",
-    f"<object data={OUTSIDE}></object>",
-    f"<embed src={OUTSIDE}>",
-    f"<img src={OUTSIDE}/a.png>",
     f"<style>*{{background:url({OUTSIDE})}}</style>",
-    f"<style>@import '{OUTSIDE}/a.css';</style>",
     f"<details open ontoggle={RUN}>a</details>",
-    f"<input autofocus onfocus={RUN}>",
-    f"<select autofocus onfocus={RUN}>",
-    f"<video><source onerror={RUN}></video>",
-    f"<audio src=x onerror={RUN}>",
-    f"<marquee onstart={RUN}>a</marquee>",
     f"<div popover id=p onbeforetoggle={RUN}>a</div><button popovertarget=p>b</button>",
-    f"<xss onanimationstart={RUN} style='animation:a 1s'>a</xss>",
     f"<a href=javascript:{RUN}>a</a>",
     f"javascript:{RUN}",
     f"data:text/html,<script>{RUN}</script>",
-    "data:text/html;base64,PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==",
     f"${{{RUN}}}",
-    f"`;{RUN};`",
-    f"{{{{constructor.constructor('{RUN}')()}}}}",
-    f"<%= {RUN} %>",
-    f"{{% {RUN} %}}",
     f"');{RUN};('",
-    f'\\";{RUN};//',
     f"\u2028{RUN}\u2029{RUN}",
     f"a\x00<script>{RUN}</script>",
-    f"<scr\x00ipt>{RUN}</script>",
     "\ud800 a lone surrogate \udfff",
     "\u202egnp.exe\u2066 order \u2069\u200b\ufeff",
     "__proto__",
     "constructor",
-    "toString",
-    "hasOwnProperty",
     f"]]><script>{RUN}</script>",
-    f"<![CDATA[<script>{RUN}</script>]]>",
     f"&lt;script&gt;{RUN}&lt;/script&gt;",
-    f"&#60;img src=x onerror={RUN}&#62;",
-    f"+ADw-script+AD4-{RUN}+ADw-/script+AD4-",
     "a" * 20_000,
     "e" + "\u0301" * 500,
-    "=cmd|' /C calc'!A0",
     "\x1b[2J\x1b[31mred\x1b]0;title\x07",
     "\x1b]8;;https://evil.invalid\x1b\\a\x1b]8;;\x1b\\",
     "{{DATA}} {{SCRIPT}} {{TITLE}}",
-    "%00%3Cscript%3E%u003c",
-    "\r\n\r\n<script>alert(1)</script>",
     "</li></ul></main><main id=x>",
     "#v=episode&a=x&step=-1",
-    "\u2066\u202d12\u202c\u2069",
     " \t\n ",
     "",
 ]
@@ -378,8 +340,8 @@ def _hostile(payload: str, number: int) -> tuple[Record, list[Record]]:
     ]
     steps[-1] |= {"final_observation": payload, "final_value": 0.5}
     episodes = []
-    for one in range(2):
+    for episode in range(2):
         more = {"group": payload, "data": payload, "best_score": 0.5}
-        episodes.append(episode_of(Job("x", 0, one), agent, steps, **more) | {"env": env_id})
+        episodes.append(episode_of(Job("x", 0, episode), agent, steps, **more) | {"env": env_id})
         episodes[-1]["steps_list"] = [{**step, "env": env_id} for step in episodes[-1]["steps_list"]]
     return header, episodes

@@ -22,15 +22,15 @@ def report_of(paths: Sequence[Path], title: str = "Agents in two tasks") -> Repo
     """Return the report of some results files, with the mean returns as scores."""
     runs, episodes = [], []
     for path in paths:
-        run, own = read_run(path)
+        run, recorded = read_run(path)
         runs.append(run)
-        episodes += own
+        episodes += recorded
     groups: dict[tuple[str, str], list[float]] = {}
     for episode in episodes:
         groups.setdefault((episode["agent"], episode["task"]), []).append(episode["return"])
     scores = [
-        Score(agent, task, "return", float(np.mean(own)), None, None, 1, len(own), len(own))
-        for (agent, task), own in groups.items()
+        Score(agent, task, "return", float(np.mean(recorded)), None, None, 1, len(recorded), len(recorded))
+        for (agent, task), recorded in groups.items()
     ]
     return Report(title, runs, (Metric("return", "return"),), scores, (), episodes)
 
@@ -44,9 +44,9 @@ def episode_link(episode: Mapping[str, Any], **state: object) -> str:
     return link("episode", **{short: episode[name] for short, name in names.items()}, **state)
 
 
-def go(seen: Visit, fragment: str) -> None:
+def go(visit: Visit, fragment: str) -> None:
     """Follow a link within the page, and wait until its view is drawn."""
-    seen.page.evaluate(
+    visit.page.evaluate(
         """async (hash) => {
           const before = location.href;
           const followed = new Promise((resolve) => addEventListener("hashchange", resolve, {once: true}));
@@ -55,13 +55,13 @@ def go(seen: Visit, fragment: str) -> None:
         }""",
         fragment,
     )
-    settled(seen)
+    settled(visit)
 
 
-def settled(seen: Visit) -> None:
+def settled(visit: Visit) -> None:
     """Wait until the view is drawn, and the links to other episodes below it, which come later."""
-    seen.until("document.getElementById('main').ariaBusy === 'false'", "a view that is drawn")
-    before, size = -1, seen.n_elements()
+    visit.until("document.getElementById('main').ariaBusy === 'false'", "a view that is drawn")
+    before, size = -1, visit.n_elements()
     while size != before:
-        seen.page.wait_for_timeout(25)
-        before, size = size, seen.n_elements()
+        visit.page.wait_for_timeout(25)
+        before, size = size, visit.n_elements()

@@ -13,7 +13,7 @@ import gymnasium as gym
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
-from walk import FAMILY_IDS, IDS
+from walk import IDS
 
 from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, MissingExtraError, cli
 from lang_envs.cache import Cache, cache_folder
@@ -60,7 +60,7 @@ def test_list_shows_every_id_and_its_summary(run: Run) -> None:
         assert any(line.split() == [row.id, *row.summary.split(), *use] for line in lines)
 
 
-@pytest.mark.parametrize("env_id", FAMILY_IDS)
+@pytest.mark.parametrize("env_id", ["Overcooked-TomatoSalad-v0", "DataSciCoding-balance-scale-v0"])
 def test_describe(run: Run, env_id: str) -> None:
     shown = run("describe", env_id, "--seed", "3")
     env = gym.make(env_id, render_mode="ansi")
@@ -75,7 +75,7 @@ def test_describe(run: Run, env_id: str) -> None:
     assert all(repr(value) in flat(shown) for value in gym.spec(env_id).kwargs.values())
 
 
-@pytest.mark.parametrize("command", ["describe", "check", "play", "watch"])
+@pytest.mark.parametrize("command", ["describe", "check"])
 def test_an_argument_that_nobody_takes(run: Run, command: str) -> None:
     env_id = "DataSciCoding-balance-scale-v0"
     assert run(command, env_id, "--set", "scoring=accuracy", "--set", "dat=synthetic", code=1) == (
@@ -86,8 +86,14 @@ def test_an_argument_that_nobody_takes(run: Run, command: str) -> None:
 # ---------------------------------------------------------------------- play
 
 
-@pytest.mark.parametrize("env_id", FAMILY_IDS)
-@pytest.mark.parametrize("by_number", [True, False], ids=["numbers", "sentences"])
+@pytest.mark.parametrize(
+    ("env_id", "by_number"),
+    [
+        ("Overcooked-TomatoSalad-v0", True),
+        ("Overcooked-TomatoSalad-v0", False),
+        ("DataSciCoding-balance-scale-v0", False),
+    ],
+)
 def test_play_to_the_end(run: Run, env_id: str, by_number: bool) -> None:
     env = TextAction(gym.make(env_id, render_mode="ansi"))
     _, info = env.reset(seed=1)
@@ -99,8 +105,8 @@ def test_play_to_the_end(run: Run, env_id: str, by_number: bool) -> None:
         text, reward, terminated, truncated, info = env.step(action)
         total, n_actions = total + reward, n_actions + 1
         first, *rest = action.split("\n")
-        said = f"{first} ({len(rest) + 1} lines): {info['status']}; " if rest else f"{first}: "
-        shown.append(f"{said}reward {reward:+.4f}, return {total:+.4f}")
+        summary = f"{first} ({len(rest) + 1} lines): {info['status']}; " if rest else f"{first}: "
+        shown.append(f"{summary}reward {reward:+.4f}, return {total:+.4f}")
         over = terminated or truncated
     output = run("play", env_id, "--seed", "1", stdin="\n".join(lines) + "\n")
     assert all(line in flat(output) for line in shown)
@@ -110,7 +116,7 @@ def test_play_to_the_end(run: Run, env_id: str, by_number: bool) -> None:
     assert f"You reached the goal. {counted}, return {total:+.4f}." in output
 
 
-@pytest.mark.parametrize("stdin", ["", "q\n", " q \nx\n.\n", "\n \n.\n.\n", ".\nq\nx\n"])
+@pytest.mark.parametrize("stdin", ["", "\n \n.\nq\nx\n"])
 def test_no_text_is_no_action(run: Run, stdin: str) -> None:
     assert "You left. 0 actions" in run("play", OPEN, stdin=stdin)
 
@@ -118,10 +124,8 @@ def test_no_text_is_no_action(run: Run, stdin: str) -> None:
 # ---------------------------------------------------------------------- check
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("env_id", [*FAMILY_IDS, FULL])
-def test_check_passes(run: Run, env_id: str) -> None:
-    output = run("check", env_id)
+def test_check_passes(run: Run) -> None:
+    output = run("check", FULL)
     assert " passed, 0 failed, " in output
     assert all(check.name in output for check in CHECKS)
 
@@ -132,27 +136,14 @@ def test_check_fails(run: Run) -> None:
     assert "Expected the oracle to succeed with seed 0" in output
 
 
-def test_check_names_missing_methods(run: Run) -> None:
-    Path("half_env.py").write_text(
-        "import gymnasium as gym\nfrom lang_envs import LangEnv\n"
-        "class HalfEnv(LangEnv):\n    def _describe(self):\n        return ''\n"
-        "gym.register('Half-v0', HalfEnv)\n"
-    )
-    output = flat(run("check", "half_env:Half-v0", code=1))
-    assert "Expected an environment that can be made; half_env:Half-v0 raises TypeError: " in output
-    assert "_pass_time" in output
-    gym.registry.pop("Half-v0", None)
-
-
 # ---------------------------------------------------------------------- watch
 
 
-@pytest.mark.parametrize("env_id", FAMILY_IDS)
-def test_watch_the_oracle(run: Run, env_id: str) -> None:
-    output = run("watch", env_id)
+def test_watch_writes_a_gif_of_the_oracle(run: Run) -> None:
+    output = run("watch", "KeyToken-v0")
     assert "The goal was reached: " in output
-    with Image.open(f"{env_id}.gif") as image:
-        assert f"{env_id}.gif: {image.n_frames} frames" in output
+    with Image.open("KeyToken-v0.gif") as image:
+        assert f"KeyToken-v0.gif: {image.n_frames} frames" in output
 
 
 def test_watch_the_coder(run: Run) -> None:
@@ -161,18 +152,9 @@ def test_watch_the_coder(run: Run) -> None:
     assert outputs[0] == outputs[1] != outputs[2]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([FULL, "--out", "/dev/null/x.gif"], "[Errno 17]"),
-        ([FULL, "--out", "doors.mp4"], "Expected a file name that ends in .gif; got 'doors.mp4'."),
-    ],
-    ids=["no folder", "a video"],
-)
-def test_watch_says_what_is_wrong(run: Run, arguments: list[str], message: str) -> None:
-    output = run("watch", *arguments, code=1)
-    assert message in output
-    assert output.count("\n") == 1
+def test_watch_rejects_a_file_that_is_no_gif(run: Run) -> None:
+    message = run("watch", FULL, "--out", "doors.mp4", code=1)
+    assert message == "lang-envs: Expected a file name that ends in .gif; got 'doors.mp4'.\n"
 
 
 # ---------------------------------------------------------------------- sandbox
@@ -210,19 +192,17 @@ def test_clear_cache(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 # ---------------------------------------------------------------------- errors
 
 
-@pytest.mark.parametrize("command", ["describe", "play"])
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
         (IDS[0].replace("-v0", "-v9"), f"Did you mean {IDS[0]}"),
         ("Zzzzzz", "There is no environment 'Zzzzzz'. See: lang-envs list"),
-        ("third_party:ThirdParty/FullDors-v0", "Did you mean ThirdParty/FullDoors-v0"),
         ("no.such.module:Doors-v0", "'no.such.module' cannot be imported (No module named 'no')"),
     ],
-    ids=["version", "nothing near", "near", "module"],
+    ids=["version", "nothing near", "module"],
 )
-def test_an_unknown_id_gets_one_line(run: Run, command: str, env_id: str, message: str) -> None:
-    output = run(command, env_id, code=1)
+def test_an_unknown_id_gets_one_line(run: Run, env_id: str, message: str) -> None:
+    output = run("describe", env_id, code=1)
     assert output.startswith("lang-envs: ")
     assert message in output
     assert output.count("\n") == 1
@@ -252,9 +232,9 @@ def test_without_the_extra_there_is_one_line(
     with pytest.raises(SystemExit) as end:
         cli.main()
     assert end.value.code == 2  # for `sandbox doctor` 1 would say that code can be run
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert 'Fix: pip install -c constraints.txt -e ".[cli]"' in said
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert 'Fix: pip install -c constraints.txt -e ".[cli]"' in message
 
 
 def test_the_command_is_installed() -> None:

@@ -27,16 +27,22 @@ def _replay(*arguments: object, code: int = 0) -> str:
     return result.output
 
 
-def _place(path: Path) -> str:
+def _replace(path: Path, old: str, new: str) -> None:
+    """Replace a text in the file and in that of its steps."""
+    for file in (path, path.with_suffix(".steps.jsonl")):
+        file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+
+
+def _episode(path: Path) -> str:
     episode = json.loads(path.read_text(encoding="utf-8").splitlines()[1])
     return f"{episode['env']}/{episode['seed']}/{episode['episode']}"
 
 
 def test_a_recorded_episode_is_played_as_recorded(path: Path) -> None:
-    output = _replay(path, _place(path))
+    output = _replay(path, _episode(path))
     assert output.rstrip().endswith(", as recorded.")
     assert "The kitchen has one cutting board" in output
-    assert len(_replay(path, _place(path), "--render")) > len(output)
+    assert len(_replay(path, _episode(path), "--render")) > len(output)
 
 
 def test_a_tokenizer_that_a_file_names_is_not_loaded(path: Path) -> None:
@@ -45,7 +51,7 @@ def test_a_tokenizer_that_a_file_names_is_not_loaded(path: Path) -> None:
         content = json.loads(header)
         content["env_settings"] = {**content["env_settings"], "tokenizer": "/nowhere"}
         file.write_text(f"{json.dumps(content)}\n{rest}", encoding="utf-8")
-    assert _replay(path, _place(path)).rstrip().endswith(", as recorded.")
+    assert _replay(path, _episode(path)).rstrip().endswith(", as recorded.")
 
 
 def test_a_changed_reward_is_reported(path: Path) -> None:
@@ -54,23 +60,20 @@ def test_a_changed_reward_is_reported(path: Path) -> None:
         record = json.loads(lines[1])
         lines[1] = json.dumps({**record, **{name: record[name] + 1 for name in names}}) + "\n"
         file.write_text("".join(lines), encoding="utf-8")
-    assert "not as recorded: step 1: reward" in _replay(path, _place(path), code=1)
+    assert "not as recorded: step 1: reward" in _replay(path, _episode(path), code=1)
 
 
 def test_an_unknown_episode_and_a_foreign_environment_are_refused(path: Path) -> None:
     assert "Expected ENV/SEED/EPISODE" in _replay(path, "Overcooked-TomatoSalad-v0/9/9", code=1)
-    text = path.read_text(encoding="utf-8").replace("Overcooked-TomatoSalad-v0", "os:Nothing-v0")
-    path.write_text(text, encoding="utf-8")
-    steps = path.with_suffix(".steps.jsonl")
-    steps.write_text(steps.read_text(encoding="utf-8").replace("Overcooked-TomatoSalad-v0", "os:Nothing-v0"), "utf-8")
-    assert "Expected a registered environment" in _replay(path, _place(path), code=1)
+    _replace(path, "Overcooked-TomatoSalad-v0", "os:Nothing-v0")
+    assert "Expected a registered environment" in _replay(path, _episode(path), code=1)
 
 
 def test_an_episode_of_a_report_is_a_file_of_its_own(path: Path, tmp_path: Path) -> None:
     episode = json.loads(path.read_text(encoding="utf-8").splitlines()[1])
     lines = path.with_suffix(".steps.jsonl").read_text(encoding="utf-8").splitlines()[1:]
-    own = ("env", "seed", "episode")
-    steps = [one for one in map(json.loads, lines) if all(one[name] == episode[name] for name in own)]
+    names = ("env", "seed", "episode")
+    steps = [step for step in map(json.loads, lines) if all(step[name] == episode[name] for name in names)]
     settings = json.loads(path.read_text(encoding="utf-8").splitlines()[0])["env_settings"]
     alone = {"format": 1, "content": "episode", "env": episode["env"], "env_settings": settings,
              "reset_seed": episode["reset_seed"], "steps": steps}  # fmt: skip
@@ -79,8 +82,8 @@ def test_an_episode_of_a_report_is_a_file_of_its_own(path: Path, tmp_path: Path)
     assert _replay(file).rstrip().endswith(", as recorded.")
     ends = {"terminated": not steps[-1]["terminated"], "final_observation": "gone"}
     file.write_text(json.dumps({**alone, "steps": [*steps[:-1], {**steps[-1], **ends}]}), encoding="utf-8")
-    found = " ".join(_replay(file, code=1).split())
-    assert re.search(r"step (\d+): another end of the episode; step \1: another final observation", found)
+    message = " ".join(_replay(file, code=1).split())
+    assert re.search(r"step (\d+): another end of the episode; step \1: another final observation", message)
     file.write_text(json.dumps({**alone, "reset_seed": "7"}), encoding="utf-8")
     assert "Fix: download the episode again." in " ".join(_replay(file, code=1).split())
 
@@ -89,27 +92,23 @@ def test_a_module_that_registers_the_environment_is_named_by_the_user(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The module in the file is not imported."""
-    for file in (path, path.with_suffix(".steps.jsonl")):
-        text = file.read_text(encoding="utf-8").replace("Overcooked-TomatoSalad-v0", "named:Replayed-v0")
-        file.write_text(text, encoding="utf-8")
+    _replace(path, "Overcooked-TomatoSalad-v0", "named:Replayed-v0")
     monkeypatch.syspath_prepend(tmp_path)
     kitchen = "gym.register('Replayed-v0', entry_point=OvercookedEnv, kwargs={'task': 'tomato-salad'})"
     code = f"import gymnasium as gym\nfrom lang_envs.envs.overcooked.env import OvercookedEnv\n{kitchen}\n"
     (tmp_path / "chosen.py").write_text(code, encoding="utf-8")
-    assert "Fix: --import MODULE" in _replay(path, _place(path), code=1)
+    assert "Fix: --import MODULE" in _replay(path, _episode(path), code=1)
     try:
-        assert _replay(path, _place(path), "--import", "chosen").rstrip().endswith(", as recorded.")
-        assert _replay(path, _place(path)).rstrip().endswith(", as recorded."), "now it is registered"
+        assert _replay(path, _episode(path), "--import", "chosen").rstrip().endswith(", as recorded.")
+        assert _replay(path, _episode(path)).rstrip().endswith(", as recorded."), "now it is registered"
     finally:
         gym.registry.pop("Replayed-v0", None)
         sys.modules.pop("chosen", None)
 
 
 def test_an_environment_of_other_spaces_is_refused(path: Path) -> None:
-    for file in (path, path.with_suffix(".steps.jsonl")):
-        text = file.read_text(encoding="utf-8").replace("Overcooked-TomatoSalad-v0", "CartPole-v1")
-        file.write_text(text, encoding="utf-8")
-    assert "CartPole-v1 has Box and Discrete" in " ".join(_replay(path, _place(path), code=1).split())
+    _replace(path, "Overcooked-TomatoSalad-v0", "CartPole-v1")
+    assert "CartPole-v1 has Box and Discrete" in " ".join(_replay(path, _episode(path), code=1).split())
 
 
 def test_programs_of_others_are_confined() -> None:

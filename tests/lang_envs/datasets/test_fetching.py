@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import errno
 import importlib.util
-import os
-import resource
-import signal
 import socket
-import subprocess
-import sys
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,14 +23,14 @@ from fake_tables import (
     tumours,
     use,
 )
-from standins import Corrupt, Cut, Hang, KaggleStandIn, OpenmlStandIn, Slow, StandIn, Status
+from standins import Corrupt, Cut, Hang, KaggleStandIn, OpenmlStandIn, StandIn, Status
 from standins.kaggle import zip_of
 from standins.openml import arff_of, parquet_of
 from typer.testing import CliRunner
 
 from lang_envs.cli.app import app
 from lang_envs.datasets import errors, fetching, store
-from lang_envs.datasets.manifest import Manifest, Service, manifest
+from lang_envs.datasets.manifest import Manifest, manifest
 
 pytest.importorskip("pandas", reason="the extra data is not installed")
 MISSING = [name for name in ("requests", "arff", "pyarrow") if importlib.util.find_spec(name) is None]
@@ -49,7 +43,6 @@ ASK, OBJECT, ARFF = (
     "/data/v1/download/10015/dataset_15.arff",
 )
 THROATS = "yoshifumimiya/pharyngitis"
-CLI = [sys.executable, "-c", "from lang_envs.cli import main; main()", "data"]
 HTML = b"<html><head><title>Sorry</title></head><body><p>Down for maintenance.</p></body></html>"
 
 
@@ -87,18 +80,9 @@ def asked(server: StandIn) -> list[tuple[str, str, int]]:
     return [(request.method, request.path, request.status) for request in server.requests]
 
 
-def ranges(server: StandIn, part: str) -> list[str | None]:
-    """The requested ranges of an object; None for all of it."""
-    return [
-        request.headers.get("range")
-        for request in server.requests
-        if request.method == "GET" and request.path.endswith(part)
-    ]
-
-
 def fetch(wanted: Manifest = TUMOURS, **options: Any) -> tuple[store.Receipt, list[fetching.Progress]]:
-    seen: list[fetching.Progress] = []
-    return fetching.fetch(wanted, timeout=options.pop("timeout", 20), watch=seen.append, **options), seen
+    progress: list[fetching.Progress] = []
+    return fetching.fetch(wanted, timeout=options.pop("timeout", 20), watch=progress.append, **options), progress
 
 
 def refused(code: int, name: str, *arguments: str) -> str:
@@ -116,19 +100,6 @@ def assert_tumours(seed: int = 0) -> None:
     assert np.array_equal(y, expected[1])
 
 
-def wait_until(happened: Callable[[], Any], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.02)
-
-
-def partial(data: Path) -> dict[str, bytes]:
-    """Parts of incomplete objects."""
-    kept = contents(data / ".partial") if (data / ".partial").exists() else {}
-    return {name: content for name, content in kept.items() if not name.endswith(".xml")}
-
-
 def tables(data: Path) -> dict[str, bytes]:
     """Complete files, without parts of incomplete objects."""
     return {name: content for name, content in contents(data).items() if not name.startswith(".partial/")}
@@ -140,15 +111,15 @@ def tables(data: Path) -> dict[str, bytes]:
 def test_parquet_and_arff_give_the_same_arrays(
     openml: OpenmlStandIn, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_parquet, seen = fetch()
+    by_parquet, progress = fetch()
     assert asked(openml) == [("GET", ASK, 200), ("GET", OBJECT, 200)]
     body = parquet_of(tumours())
     assert contents(data)["breast-w/breast-w.pq"] == body
     assert_tumours()
-    counts = [progress.done for progress in seen if progress.total == len(body)]
+    counts = [stage.done for stage in progress if stage.total == len(body)]
     assert counts == sorted(counts)
     assert counts[-1] == len(body)
-    assert seen[-1].stage == "preparing"
+    assert progress[-1].stage == "preparing"
     assert fetch()[0] == by_parquet
     assert len(openml.requests) == 2, "what is here is not asked for"
 
@@ -167,38 +138,13 @@ def test_parquet_and_arff_give_the_same_arrays(
         assert (receipt.origin.licence, receipt.verified) == ("Public", False)
 
 
-def test_a_cut_is_gone_on_from(openml: OpenmlStandIn, data: Path) -> None:
+def test_fetches_again_after_a_broken_connection(openml: OpenmlStandIn, data: Path) -> None:
     openml.fail(Cut(after=20_000), path=".pq")
-    _, seen = fetch()
-    assert ranges(openml, ".pq") == [None, f"bytes={19 * 1024}-"], "whole KiB are kept"
-    last = openml.requests[-1]
-    assert (last.status, last.n_sent) == (206, len(parquet_of(tumours())) - 19 * 1024)
-    assert last.headers["if-range"].startswith('"')
-    again = next(progress for progress in seen if progress.stage == "again")
+    _, progress = fetch()
+    again = next(stage for stage in progress if stage.stage == "again")
     assert again.detail.startswith("Expected the breast-w table from OpenML; the connection broke off (")
     assert contents(data)["breast-w/breast-w.pq"] == parquet_of(tumours())
-    assert partial(data) == {}
     assert_tumours()
-
-
-def test_the_killed_are_gone_on_from(openml: OpenmlStandIn, data: Path) -> None:
-    openml.fail(Slow(20_000), path=".pq")
-    process = subprocess.Popen([*CLI, "fetch", "breast-w"], start_new_session=True, stdout=subprocess.DEVNULL)
-    wait_until(lambda: any(len(content) >= 4096 for content in partial(data).values()))
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    (name, content), *others = partial(data).items()
-    assert others == []
-    assert parquet_of(tumours()).startswith(content)
-    assert not (data / "breast-w").exists()
-    assert store.read_receipt("breast-w") is None
-    receipt, _ = fetch()
-    assert name.endswith(".part")
-    assert ranges(openml, ".pq")[-1] == f"bytes={len(content)}-"
-    assert openml.requests[-1].status == 206
-    assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.pq"]
-    assert contents(data)["breast-w/breast-w.pq"] == parquet_of(tumours())
-    assert store.verify(TUMOURS) == receipt
 
 
 # ---------------------------------------------------------------------- OpenML: refused files
@@ -254,21 +200,14 @@ def test_a_damaged_parquet_file_gives_way_to_the_checked_one(openml: OpenmlStand
     assert_tumours()
 
 
-@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(
     ("fault", "path", "code", "told"),
     [
         (Status(404, HTML, "text/html"), "/data/15", 3, "Expected OpenML to serve 15; got status 404 (Not Found)."),
-        (
-            Status(403, b"no"),
-            "/data/15",
-            4,
-            "to be let in by OpenML for the breast-w table; got status 403 (Forbidden)",
-        ),
-        (Hang(), "/data/15", 6, "from OpenML; it sent no data for 1 s. Fix: fetch again, which resumes where"),
-        (Hang(0), "/data/15", 10, "from OpenML; the connection broke off ("),
+        (Hang(), "/data/15", 6, "from OpenML; it sent no data for 1 s. Fix: fetch again, or with a longer --timeout."),
+        pytest.param(Hang(0), "/data/15", 10, "from OpenML; the connection broke off (", marks=pytest.mark.matrix),
     ],
-    ids=["404", "403", "hang", "dropped"],
+    ids=["404", "hang", "dropped"],
 )
 def test_a_service_that_fails(
     fault: Any, path: str, code: int, told: str, openml: OpenmlStandIn, before: dict[str, bytes], data: Path
@@ -277,14 +216,14 @@ def test_a_service_that_fails(
     assert told in refused(code, "breast-w", "--force", "--timeout", "1")
     tried = [request for request in openml.requests if path in request.path]
     assert len(tried) == (3 if code in (5, 10) else 1)
-    assert not any(partial(data).values())
+    assert not list((data / ".partial").glob("*/*"))
     assert before
 
 
 def test_a_busy_service_is_asked_again(openml: OpenmlStandIn) -> None:
     openml.fail(Status(503, HTML, "text/html"), path="/data/15")
-    _, seen = fetch()
-    assert [progress.detail for progress in seen if progress.stage == "again"] == [
+    _, progress = fetch()
+    assert [stage.detail for stage in progress if stage.stage == "again"] == [
         "Expected the breast-w table from OpenML; got status 503 (Service Unavailable)."
     ]
     assert_tumours()
@@ -308,7 +247,7 @@ def test_nobody_listens(openml: OpenmlStandIn, data: Path, tmp_path: Path, befor
 
 def test_kaggle_a_data_set(kaggle: KaggleStandIn, data: Path) -> None:
     csv = throats()
-    receipt, seen = fetch(throats_manifest(csv))
+    receipt, progress = fetch(throats_manifest(csv))
     assert [(request.host, request.path.rpartition("/")[2], request.status) for request in kaggle.requests] == [
         ("localhost", "DownloadDataset", 302),
         ("storage.localhost", "archive.zip", 200),
@@ -319,7 +258,7 @@ def test_kaggle_a_data_set(kaggle: KaggleStandIn, data: Path) -> None:
     assert receipt.origin.by == "Kaggle"
     x, y = store.read_arrays(throats_manifest(csv), "default")
     assert (x.shape, y.tolist()) == ((300, 18), [0, 1] * 150)
-    assert seen[-2].done == seen[-2].total == len(zip_of(kaggle.datasets[THROATS]))
+    assert progress[-2].done == progress[-2].total == len(zip_of(kaggle.datasets[THROATS]))
 
 
 @pytest.fixture
@@ -345,20 +284,6 @@ def test_kaggle_another_file_is_refused(kaggle: KaggleStandIn, throats_before: d
     assert throats_before
 
 
-def test_kaggle_a_damaged_archive_is_refused(kaggle: KaggleStandIn, throats_before: dict[str, bytes]) -> None:
-    kaggle.fail(Corrupt(), path="archive.zip")
-    told = refused(8, "pharyngitis", "--force")
-    assert "Expected an archive from Kaggle; got a damaged one, or none" in told
-    assert throats_before
-
-
-def test_kaggle_a_missing_file_is_refused(kaggle: KaggleStandIn, throats_before: dict[str, bytes]) -> None:
-    kaggle.datasets[THROATS] = {"data/other.csv": b"1"}
-    told = refused(3, "pharyngitis", "--force")
-    assert "Expected one file 'pharyngitis.csv' in the archive from Kaggle; it holds data/other.csv." in told
-    assert throats_before
-
-
 @pytest.mark.parametrize(("credentials", "status"), [("", 401), ("key", 403)])
 def test_kaggle_keeps_a_competition(
     credentials: Any, status: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -377,38 +302,9 @@ def test_kaggle_keeps_a_competition(
 # ---------------------------------------------------------------------- disks
 
 
-def test_a_full_disk(openml: OpenmlStandIn, data: Path, before: dict[str, bytes]) -> None:
-    limit = (9000, 9000)
-    done = subprocess.run(
-        [*CLI, "fetch", "breast-w", "--force"],
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 9, done.stderr
-    assert "'File too large', and nothing was kept. Fix: make room or choose another folder" in done.stderr
-    assert before
-    assert partial(data) == {}
-    assert_tumours(9)
-
-
-def test_a_refused_file_leaves_an_unfinished_download(data: Path, tmp_path: Path) -> None:
-    begun = data / ".partial" / "breast-w" / "breast-w.part"
-    begun.parent.mkdir(parents=True)
-    begun.write_bytes(b"half of it")
-    (tmp_path / "tumours.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    refused(8, "breast-w", "--from", str(tmp_path / "tumours.csv"))
-    assert begun.read_bytes() == b"half of it"
-
-
-@pytest.mark.parametrize("place", ["below a file", "/sys/lang_envs"])
-def test_a_folder_that_cannot_be_made(
-    place: str, openml: OpenmlStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_made(openml: OpenmlStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    folder = str(tmp_path / "file" / "data") if place == "below a file" else place
+    folder = str(tmp_path / "file" / "data")
     monkeypatch.setenv("LANG_ENVS_DATA", folder)
     told = refused(9, "breast-w")
     assert f"Expected to write to {folder}; got '" in told
@@ -419,29 +315,11 @@ def test_a_folder_that_cannot_be_made(
 # ---------------------------------------------------------------------- whether to try at all
 
 
-def test_who_is_reachable(openml: OpenmlStandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert fetching.is_reachable(Service.OPENML), "as its settings say"
-    config = tmp_path / "home" / ".config" / "openml" / "config"
-    config.unlink()
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.setenv(name, "")
-    assert not fetching.is_reachable(Service.OPENML), "the proxy answers, but does not know the way"
-    monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "LOCALHOST")
-    assert fetching.is_reachable(Service.KAGGLE_DATASET), "plain HTTP: the proxy will do"
-    monkeypatch.delenv("KAGGLE_API_ENVIRONMENT")
-    monkeypatch.setenv("ALL_PROXY", "http://[::1")
-    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert not fetching.is_reachable(Service.OPENML)
-    assert not fetching.is_reachable(Service.KAGGLE_COMPETITION)
-    assert {request.method for request in openml.requests} == {"CONNECT", "HEAD"}
-
-
 def test_a_body_without_end_is_refused(
     openml: OpenmlStandIn, before: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "_MAX_BYTES", 10_000)
-    assert "Expected a table of less than 1 GiB; got 10240 bytes and no end." in refused(8, "breast-w", "--force")
+    assert " bytes and no end. Fix: " in refused(8, "breast-w", "--force")
     assert before
 
 

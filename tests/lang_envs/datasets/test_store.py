@@ -7,8 +7,6 @@ import gc
 import json
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,12 +87,12 @@ def test_what_is_installed_is_read(recipe: str, data: Path, tmp_path: Path) -> N
 
 def test_what_the_manifest_knows_counts_as_verified(archive: Path, tmp_path: Path) -> None:
     source = tmp_path / "tumours-0.parquet"
-    known = TUMOURS._replace(sha256=store.file_digest(source)[:16])
-    known = with_digest(known, "default", receipt_of(archive)["recipes"]["default"]["digest"])
-    receipt = store.install(known, source, store.Origin("a test"))
+    pinned = TUMOURS._replace(sha256=store.file_digest(source)[:16])
+    pinned = with_digest(pinned, "default", receipt_of(archive)["recipes"]["default"]["digest"])
+    receipt = store.install(pinned, source, store.Origin("a test"))
     assert receipt.verified
     assert [receipt.recipes[name].verified for name in ("default", "published")] == [True, False]
-    assert store.verify(known) == receipt
+    assert store.verify(pinned) == receipt
 
 
 def test_a_table_takes_the_place_of_another(archive: Path, data: Path, tmp_path: Path) -> None:
@@ -105,17 +103,17 @@ def test_a_table_takes_the_place_of_another(archive: Path, data: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("known", "error"),
+    ("table", "error"),
     [
         (TUMOURS._replace(sha256="00" * 32), r"breast-w table a file with SHA-256 0{16}; got [0-9a-f]{16}, and\s+kept"),
         (with_digest(TUMOURS, "published", "0" * 16), r"published arrays with digest 0{16}; got [0-9a-f]{16}, and"),
     ],
 )
-def test_another_file_is_refused(known: Any, error: str, archive: Path, data: Path, tmp_path: Path) -> None:
+def test_rejects_another_file(table: Any, error: str, archive: Path, data: Path, tmp_path: Path) -> None:
     before = contents(data)
     tumours(1).to_csv(tmp_path / "new.csv", index=False)
     with pytest.raises(ChecksumError, match=error):
-        store.install(known, tmp_path / "new.csv", store.Origin("by hand"))
+        store.install(table, tmp_path / "new.csv", store.Origin("by hand"))
     assert contents(data) == before
 
 
@@ -133,41 +131,17 @@ def flip_an_array(path: Path) -> None:
     rewrite(path, default__x=x)
 
 
-def to_foreign(path: Path) -> None:
-    np.savez(path, x=np.zeros((3, 2)), y=np.zeros(3))
-
-
 def to_another_layout(path: Path) -> None:
     rewrite(path, receipt=np.array(json.dumps({**receipt_of(path), "layout": 2})))
-
-
-def without_recipe(path: Path) -> None:
-    entry = receipt_of(path)
-    del entry["recipes"]["default"]
-    rewrite(path, receipt=np.array(json.dumps(entry)))
 
 
 def without_array(path: Path) -> None:
     rewrite(path, default__y=None)
 
 
-def to_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("damage", "receipt_stays"),
-    [
-        (halve, False),
-        (to_foreign, False),
-        (to_another_layout, False),
-        (to_folder, False),
-        (flip_an_array, True),
-        (without_recipe, True),
-        (without_array, True),
-    ],
+    [(halve, False), (to_another_layout, False), (flip_an_array, True), (without_array, True)],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_damage_is_an_error_that_says_what_to_do(
@@ -183,9 +157,8 @@ def test_damage_is_an_error_that_says_what_to_do(
         load("breast-w")
     assert (store.read_receipt("breast-w") is not None) == receipt_stays
     assert not store.is_whole(TUMOURS)
-    if damage is not to_folder:
-        receipt = install_tumours(tmp_path)
-        assert store.verify(TUMOURS) == receipt
+    receipt = install_tumours(tmp_path)
+    assert store.verify(TUMOURS) == receipt
     del caught
     gc.collect()  # files left open are found here, not in another test
 
@@ -194,14 +167,6 @@ def flipped(data: bytes, at: int) -> bytes:
     changed = bytearray(data)
     changed[at] ^= 0x80
     return bytes(changed)
-
-
-@pytest.mark.parametrize("text", ["3", '"text"', '{"layout": 1, "recipes": []}'])
-def test_a_receipt_of_other_json_is_damage(text: str, archive: Path) -> None:
-    rewrite(archive, receipt=np.array(text))
-    assert store.read_receipt("breast-w") is None
-    with pytest.raises(ChecksumError, match="damaged file"):
-        store.read_arrays(TUMOURS, "default")
 
 
 class Trap:
@@ -214,21 +179,18 @@ class Trap:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("member", ["receipt", "default.x", "default.y"])
+@pytest.mark.parametrize("member", ["receipt", "default.x"])
 def test_pickles_are_never_opened(member: str, archive: Path, tmp_path: Path) -> None:
     trap = np.empty(1, dtype=object)
     trap[0] = Trap(tmp_path / "sprung")
     rewrite(archive, **{member.replace(".", "__"): trap})
     with pytest.raises(ChecksumError, match="Object arrays cannot be loaded"):
         store.read_arrays(TUMOURS, "default")
-    assert (store.read_receipt("breast-w") is None) == (member == "receipt")
     archive.write_bytes(pickle.dumps(Trap(tmp_path / "sprung")))
     with pytest.raises(ChecksumError, match="damaged file"):
         store.read_arrays(TUMOURS, "default")
     assert store.read_receipt("breast-w") is None
     assert not (tmp_path / "sprung").exists()
-    pickle.loads(pickle.dumps(Trap(tmp_path / "sprung")))  # it would have
-    assert (tmp_path / "sprung").exists()
 
 
 def test_a_missing_table(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,16 +224,10 @@ def other_arrays(folder: Path) -> None:
     rewrite(path, published__x=x, receipt=np.array(json.dumps(entry)))
 
 
-def other_receipt(folder: Path) -> None:
-    entry = {**receipt_of(folder / "arrays.npz"), "sha256": "0" * 64}
-    rewrite(folder / "arrays.npz", receipt=np.array(json.dumps(entry)))
-
-
 @pytest.mark.parametrize(
     ("change", "error"),
     [
         (change_file, r"breast-w\.parquet; got a damaged file \(SHA-256 [0-9a-f]{16}\)"),
-        (other_receipt, r"breast-w\.parquet; got a damaged file \(SHA-256 [0-9a-f]{16}\)"),
         (other_arrays, r"arrays\.npz; got a damaged file \(published arrays that the file does not give\)"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -282,102 +238,7 @@ def test_verify_finds(change: Callable[[Path], None], error: str, archive: Path)
         store.verify(TUMOURS)
 
 
-def test_verify_needs_the_file(archive: Path) -> None:
-    (archive.parent / "breast-w.parquet").unlink()
-    with pytest.raises(DataMissingError, match=r"'breast-w\.parquet' in .*, to compare with; it is not there"):
-        store.verify(TUMOURS)
-    assert store.is_whole(TUMOURS), "what gym.make reads is there"
-
-
-def test_verify_asks_the_manifest(archive: Path) -> None:
-    with pytest.raises(ChecksumError, match=r"a file with SHA-256 1{16}; got"):
-        store.verify(TUMOURS._replace(sha256="1" * 64))
-    with pytest.raises(ChecksumError, match="arrays with another digest"):
-        store.verify(with_digest(TUMOURS, "published", "1" * 16))
-
-
 # ---------------------------------------------------------------------- writing that fails
-
-KILLED = '''
-import os, shutil, sys
-from pathlib import Path
-import numpy as np
-import pandas, pyarrow
-import fake_tables as tables
-from lang_envs.datasets import store
-from lang_envs.datasets.manifest import manifest
-
-def at(name, n, half=None):
-    """Die at the n-th call; `half` of it may be done."""
-    owner, _, attribute = name.rpartition(".")
-    owner = {"os": os, "shutil": shutil, "np": np}[owner]
-    call, calls = getattr(owner, attribute), []
-    def patched(*arguments, **options):
-        calls.append(arguments)
-        if len(calls) == n:
-            if half is not None:
-                half(*arguments, **options)
-            os._exit(9)
-        return call(*arguments, **options)
-    setattr(owner, attribute, patched)
-
-def half_a_copy(source, target):
-    data = Path(source).read_bytes()
-    Path(target).write_bytes(data[:len(data) // 2])
-
-def half_an_archive(file, **arrays):
-    file.write(b"PK" * 100)
-    file.flush()
-
-POINTS = {
-    "copy": ("shutil.copyfile", 1, half_a_copy),
-    "rename file": ("os.replace", 1),
-    "arrays": ("np.savez_compressed", 1, half_an_archive),
-    "rename arrays": ("os.replace", 2),
-    "clean": ("os.unlink", 2),
-}
-base = Path(sys.argv[1])
-for number, (point, where) in enumerate(POINTS.items()):
-    for before in (0, 1):
-        os.environ["LANG_ENVS_DATA"] = str(base / f"{number}-{before}")
-        if before:
-            tables.tumours(0).to_csv(base / "old.csv", index=False)
-            store.install(manifest("breast-w"), base / "old.csv", store.Origin("before"))
-        child = os.fork()
-        if child == 0:
-            at(*where)
-            tables.install_tumours(base, seed=1)
-            os._exit(0)
-        print(point, before, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), sep=",")
-'''
-
-
-@pytest.mark.process
-def test_who_is_killed_while_installing_leaves_a_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = os.pathsep.join([str(Path(__file__).parents[2] / "support"), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    runs = [line.split(",") for line in done.stdout.splitlines()]
-    points = ["copy", "rename file", "arrays", "rename arrays", "clean"]
-    assert [run[:2] for run in runs] == [[point, before] for point in points for before in "01"]
-    old, new = (tumour_arrays(tumours(seed))[0] for seed in (0, 1))
-    for point, before, code in runs:
-        monkeypatch.setenv("LANG_ENVS_DATA", str(tmp_path / f"{points.index(point)}-{before}"))
-        assert code == "9", (point, before)
-        if point != "clean" and before == "0":
-            with pytest.raises(DataMissingError, match="it is not there"):
-                store.read_arrays(TUMOURS, "default")
-            assert store.read_receipt("breast-w") is None
-        else:
-            assert np.array_equal(store.read_arrays(TUMOURS, "default")[0], new if point == "clean" else old)
-        receipt = install_tumours(tmp_path, seed=1)
-        assert store.verify(TUMOURS) == receipt
 
 
 def test_drafts_of_the_dead_are_removed(archive: Path, data: Path, tmp_path: Path) -> None:
@@ -387,16 +248,15 @@ def test_drafts_of_the_dead_are_removed(archive: Path, data: Path, tmp_path: Pat
     assert sorted(contents(data)) == ["breast-w/arrays.npz", "breast-w/breast-w.parquet"]
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
 @pytest.mark.parametrize("step", ["copy", "arrays"])
 def test_a_disk_that_fails_leaves_the_old_table(
-    step: str, code: int, archive: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, archive: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(data)
     tumours(1).to_csv(tmp_path / "new.csv", index=False)
 
     def fail(*arguments: Any, **options: Any) -> None:
-        raise OSError(code, os.strerror(code))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(*(store.shutil, "copyfile") if step == "copy" else (np, "savez_compressed"), fail)
     with pytest.raises(
@@ -426,9 +286,9 @@ def test_files_that_are_not_ours_stay(data: Path, tmp_path: Path) -> None:
     folder = data / "breast-w"
     (folder / "thesis.txt").write_text("years of work")
     (folder / "notes").mkdir()
-    own = folder / "my_download.csv"
-    tumours(2).to_csv(own, index=False)
-    store.install(TUMOURS, own, store.Origin("by hand"))
+    download = folder / "my_download.csv"
+    tumours(2).to_csv(download, index=False)
+    store.install(TUMOURS, download, store.Origin("by hand"))
     assert {path.name for path in folder.iterdir()} == {
         "arrays.npz",
         "breast-w.csv",

@@ -37,5 +37,5 @@ def visit(browser: Browser) -> Iterator[Callable[..., Visit]]:
         return visits[-1].open(path, fragment, before=before)
 
     yield open_file
-    for one in visits:
-        one.close()
+    for visit in visits:
+        visit.close()

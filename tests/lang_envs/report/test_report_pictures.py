@@ -57,11 +57,11 @@ def rebuilt(tiles: Tiles, pictures: list[Picture]) -> Iterator[NDArray[np.uint8]
         columns = -(-picture.width // TILE)
         if previous is None:
             canvas = np.zeros((-(-picture.height // TILE) * TILE, columns * TILE, 3), dtype=np.uint8)
-        place = tile = 0
+        position = tile = 0
         flat = changes(previous, picture)
-        for more_place, more_tile in zip(flat[::2], flat[1::2], strict=True):
-            place, tile = place + more_place, tile + more_tile
-            (y, x), (top, left) = divmod(place, columns), divmod(tile, tiles.columns)
+        for position_step, tile_step in zip(flat[::2], flat[1::2], strict=True):
+            position, tile = position + position_step, tile + tile_step
+            (y, x), (top, left) = divmod(position, columns), divmod(tile, tiles.columns)
             part = atlas[top * TILE : (top + 1) * TILE, left * TILE : (left + 1) * TILE]
             canvas[y * TILE : (y + 1) * TILE, x * TILE : (x + 1) * TILE] = part
         yield canvas[: picture.height, : picture.width].copy()
@@ -77,9 +77,9 @@ def test_pictures_are_the_drawings_of_the_environment(env_id: str) -> None:
     assert not isinstance(frames, str), frames
     tiles = Tiles()
     pictures = [tiles.add(frame) for frame in frames]
-    for frame, own in zip(rebuilt(tiles, pictures), drawn, strict=True):
-        assert frame.shape == own.shape
-        assert frame.tobytes() == own.tobytes()
+    for frame, drawing in zip(rebuilt(tiles, pictures), drawn, strict=True):
+        assert frame.shape == drawing.shape
+        assert frame.tobytes() == drawing.tobytes()
 
 
 # ---------------------------------------------------------------------- reasons why there are none
@@ -90,7 +90,6 @@ def fake(env_id: str) -> dict[str, Any]:
     return {"env": env_id, "reset_seed": 0, "steps_list": [step]}
 
 
-@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("number", "field", "value", "reason"),
     [
@@ -112,9 +111,9 @@ def test_any_difference_is_the_reason(tmp_path: Path, number: int, field: str, v
     step = episode["steps_list"][number]
     assert step[field] != value
     step[field] = value
-    found = frames_of(results.header, episode)
-    assert isinstance(found, str)
-    assert re.search(reason, found)
+    problem = frames_of(results.header, episode)
+    assert isinstance(problem, str)
+    assert re.search(reason, problem)
 
 
 class TextsOnly(LangEnv[int]):
@@ -147,9 +146,9 @@ def test_environments_without_pictures_are_the_reason(texts_only: tuple[str, str
         frames_of(HEADER, {**fake("KeyToken-v0"), "steps_list": None}) == "The steps of this episode were not recorded."
     )
     settings = {"env_settings": {"no_such_argument": 1}}
-    found = frames_of(settings, fake("KeyToken-v0"))
-    assert isinstance(found, str)
-    assert found.startswith("KeyToken-v0 failed when it was played again: TypeError: ")
+    problem = frames_of(settings, fake("KeyToken-v0"))
+    assert isinstance(problem, str)
+    assert problem.startswith("KeyToken-v0 failed when it was played again: TypeError: ")
 
 
 def test_a_module_named_in_a_file_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

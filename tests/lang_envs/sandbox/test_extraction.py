@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import os
 import pickle
 import subprocess
 import sys
@@ -51,23 +50,16 @@ def infilled(text: str, indent: str = "    ") -> str:
     return textwrap.indent(text, indent).removeprefix(indent)
 
 
-@pytest.mark.matrix_after(60)
 @pytest.mark.parametrize(
     "lay_out",
     [
         str,
         indented,
         lambda text: indented(text, "\t"),
-        lambda text: indented(text, "  "),
         infilled,
-        lambda text: infilled(text, "\t"),
-        lambda text: " " + text,
         lambda text: " " + infilled(text),
-        lambda text: indented(text) + "\n    return",
         lambda text: infilled(text) + "\n    return\n",
-        lambda text: f"# a comment\n{text}",
         lambda text: f"# a comment\n{indented(text)}",
-        lambda text: f"{indented(text)}\n# a comment\n\n",
     ],
 )
 @pytest.mark.parametrize(
@@ -78,8 +70,6 @@ def infilled(text: str, indent: str = "    ") -> str:
         lambda text: f"```\n{text}\n```",
         lambda text: f"~~~py\n{text}\n~~~\n",
         lambda text: f"```python\n{text}",
-        lambda text: f"```python\n{text}```",
-        lambda text: f"{text}\n```",
         lambda text: f"{text}\n```\nThis code trains it, doesn't it?",
         lambda text: f"Here's the code (see `fit`):\n\n```python\n{text}\n```\nIt isn't slow.",
         lambda text: f"First:\n```bash\npip install it\n```\nthen\n```python\n{text}\n```\n```\n1 / 0\n```",
@@ -87,19 +77,15 @@ def infilled(text: str, indent: str = "    ") -> str:
         lambda text: f"````python\n{text}\n````",
     ],
 )
-@pytest.mark.parametrize(
-    "ending", [str, lambda text: "\ufeff" + text.replace("\n", "\r\n"), lambda text: f"\n \n{text}"]
-)
-def test_a_body_is_found_in_every_layout(lay_out, fence, ending):
+@pytest.mark.parametrize("ending", [str, lambda text: "\ufeff" + text.replace("\n", "\r\n")])
+def test_finds_a_body_in_every_layout(lay_out, fence, ending):
     code = extract(ending(fence(lay_out(BODY))))
     assert run(code) == [1, 2, 1]
     assert "```" not in code.source
     assert ast.dump(extract(code.source).tree) == ast.dump(code.tree)
 
 
-@pytest.mark.matrix_after(20)
-@pytest.mark.parametrize("fence", [str, lambda text: f"Sure!\n```python\n{text}\n```", lambda text: f"{text}\n```"])
-@pytest.mark.parametrize("lay_out", [str, indented, lambda text: indented(text, "\t")])
+@pytest.mark.parametrize("lay_out", [str, lambda text: f"Sure!\n```python\n{indented(text)}\n```"])
 @pytest.mark.parametrize(
     ("text", "result"),
     [
@@ -112,8 +98,8 @@ def test_a_body_is_found_in_every_layout(lay_out, fence, ending):
         ('"""Doc."""\nfrom __future__ import annotations\ndef build_model(x: nowhere, y):\n    return np.int64(y)', 2),
     ],
 )
-def test_a_function_is_found_with_what_stands_around_it(text, result, lay_out, fence):
-    code = extract(fence(lay_out(text)))
+def test_finds_a_function_with_the_code_around_it(text, result, lay_out):
+    code = extract(lay_out(text))
     assert run(code) == result
     assert ast.dump(extract(code.source).tree) == ast.dump(code.tree)
 
@@ -126,18 +112,14 @@ def test_a_function_is_found_with_what_stands_around_it(text, result, lay_out, f
         ("model = 5\nreturn None", None),
         ("model = 5\nif x_train:\n    return 6\nelse:\n    return 7", 6),
         ("'''\n```\n'''\nmodel = 5", 5),
-        ("x = '''\n  a\nb'''\nreturn x", "\n  a\nb"),
         ("    x = '''\n  a\nb'''\n    return x", "\n  a\nb"),
         ("x = '''\n  a\nb'''\n    return x", "\n  a\nb"),
         ("    x = f'''\n  a{1}\nb'''\n    return x", "\n  a1\nb"),
         ("```\nx = '''\n~~~\n'''\nreturn x\n```", "\n~~~\n"),
         ("    x = ('a'\n'b')\n    return x", "ab"),
-        ("    x = [\n1,\n]\n    return x", [1]),
         ("return '\\d'", "\\d"),
         ("\f\nmodel = 1\n\f", 1),
         ("    return 'a\tb'\r\n", "a\tb"),
-        ("x=1\rreturn x", 1),
-        ("# c\n   return 5", 5),
         ("  # c\n     return 5", 5),
         ("# c\n   @staticmethod\n   def model(): 5\n   return 6", 6),
     ],
@@ -161,10 +143,8 @@ def test_text_cannot_end_the_function_and_run_in_the_module():
     [
         ("a = 1\nb = nowhere", 2),
         ("    a = 1\n    b = nowhere", 2),
-        ("a = 1\n    b = nowhere", 2),
         ("Text.\n\n```python\n\na = 1\nb = nowhere\n```", 2),
         ("def build_model(x, y):\n    return nowhere", 2),
-        ("    def build_model(x, y):\n        return nowhere", 2),
         ("import math\na = 1", 2),  # no model: the end is to blame
     ],
 )
@@ -181,12 +161,9 @@ def test_lines_are_counted_in_the_source(text, line):
     ("text", "line", "message"),
     [
         ("", None, "no code"),
-        (" \n\t\n", None, "no code"),
         ("# only\n# comments", None, "no code"),
-        ("    # only a comment", None, "no code"),
         ("```python\n```", 1, "invalid syntax"),
         ("a = 1\nb = (2", 2, r"'\(' was never closed"),
-        ("    a = 1\n    b = (2", 2, r"'\(' was never closed"),
         ("a = 1\n    b = )", 2, "unmatched '\\)'"),
         ("It is:\n\n```python\na = 1\nb = = 2\n```", 2, "invalid syntax"),
         ("def build_model(x, y):", 1, "expected an indented block"),
@@ -197,17 +174,11 @@ def test_lines_are_counted_in_the_source(text, line):
         ("9" * 5000, 1, "4300 digits"),
         ("-" * 8000 + "1", 1, "nested too deeply"),
         ("a = 1\n" + "(" * 8000, 2, "nested too deeply"),
-        ("[" * 4000 + "]" * 4000, 1, "nested too deeply"),
-        ("a." * 4000 + "b", 1, "nested too deeply"),
-        ("1." + ".a" * 4000, 1, "nested too deeply"),
-        ("not " * 2000 + "1", 1, "nested too deeply"),
-        ("lambda a, b: " * 600 + "1", 1, "nested too deeply"),
         (("-" * 290 + "lambda a, b:") * 20 + "1", 1, "nested too deeply"),
         ("f'{" + "(" * 4000 + "}'", 1, "nested too deeply"),
         ("f'''{" * 300, 1, "nested too deeply"),
         ("if a: b\n" + "elif a: b\n" * 800, 202, "nested too deeply"),
         ("\n".join(" " * i + "if a:" for i in range(110)) + " b", 101, "too many levels of indentation"),
-        ("word " * 1600, 1, "nested too deeply"),
         ("{\n" + "word\n" * 1500, 302, "nested too deeply"),
     ],
 )
@@ -222,38 +193,13 @@ def test_what_does_not_parse_is_one_typed_error(text, line, message):
     assert (copy.line, copy.message, copy.source, str(copy)) == (error.line, error.message, error.source, str(error))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "global x_train",
-        "nonlocal model",
-        "await x_train",
-        "yield 1",
-        "async with a: pass",
-        "from os import *",
-        "from __future__ import annotations",
-        "break",
-        "class A:\n    return 1",
-        "async def build_model(x, y):\n    yield 1",
-        "model = 1\ndel model\nyield",
-        "return\nyield from x_train",
-        "a: int = 1\nglobal a",
-    ],
+LAYOUT = ["a = 1", "if a:", " ", "  ", "    ", "\t", "'''", "\n", "\n", "return", "# c", "```", "(", ")"]
+
+
+@given(
+    st.text(st.sampled_from("ab1 \n\t(){}[]'\"\\#:,.=-`~\r\f\0é") | st.characters(), max_size=60)
+    | st.lists(st.sampled_from(LAYOUT)).map("".join)
 )
-def test_what_python_refuses_later_is_refused_by_compile_alone(text):
-    code = extract(text)
-    with contextlib.suppress(SyntaxError, NameError):
-        run(code)
-
-
-def test_realistic_size_is_not_taken_for_nesting():
-    rows = ",\n    ".join(f"[{i}.5, -1e-3, +{i}, not {i}, 'a.b(c']" for i in range(120))
-    call = "model.fit(np.log1p(x_train[:, [0, 1]] ** 2 - 1.5), y_train.astype(int).ravel())  # (((((\n"
-    text = f"table = [{rows}]\n" + call * 15 + "names = " + " + ".join(f"a{i}" for i in range(100))
-    assert len(extract(text).tree.body[1].body) == 18
-
-
-@given(st.text(st.sampled_from("ab1 \n\t(){}[]'\"\\#:,.=-`~\r\f\0é") | st.characters(), max_size=60))
 def test_any_text_is_code_or_a_typed_error(text):
     try:
         code = extract(text)
@@ -264,23 +210,8 @@ def test_any_text_is_code_or_a_typed_error(text):
         compile(code.tree, "<agent>", "exec")
 
 
-@given(
-    st.lists(
-        st.sampled_from(
-            ["a = 1", "if a:", " ", "  ", "    ", "\t", "'''", "\n", "\n", "return", "# c", "```", "(", ")"]
-        )
-    )
-)
-def test_the_source_of_any_layout_is_the_same_code(parts):
-    try:
-        code = extract("".join(parts))
-    except CodeSyntaxError:
-        return
-    assert ast.dump(extract(code.source).tree) == ast.dump(code.tree)
-
-
 HOSTILE = r"""
-import itertools, sys, threading, time
+import itertools, threading
 from lang_envs.sandbox.extraction import CodeSyntaxError, extract
 
 units = ["-", "not ", "(", "[", "{", "{a:", "lambda:", "lambda a=(", "a.", "a(", "a[", "f(a=", "a if b else ", "a,",
@@ -298,38 +229,21 @@ for unit, length, end in itertools.product(units, (30, 49, 120, 299, 8191), ("",
 
 def attack():
     for program in programs:
-        start = time.thread_time()
         try:
             extract(program)
         except CodeSyntaxError:
             pass
-        times.append(time.thread_time() - start)
+    print(len(programs))
 
-times = []
 threading.stack_size(256 * 1024)
 thread = threading.Thread(target=attack)
 thread.start(); thread.join()
-times.sort()
-print(len(times), len(programs), times[-5])
 """
 
 
-def hostile_programs() -> tuple[int, int, float]:
-    """Numbers of parsed and of all programs, and nearly the longest time of one, in a thread with a small stack."""
+def test_no_text_crashes_a_thread_with_a_small_stack():
     done = subprocess.run([sys.executable, "-c", HOSTILE], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    parsed, programs, seconds = done.stdout.split()
-    return int(parsed), int(programs), float(seconds)
-
-
-def test_no_text_crashes_the_parent():
-    parsed, programs, _ = hostile_programs()
-    assert parsed == programs
-
-
-@pytest.mark.slow
-def test_no_text_holds_up_the_parent():
-    assert hostile_programs()[2] < 0.25  # measured 0.02
+    assert (done.returncode, done.stdout.strip().isdigit()) == (0, True), done.stderr
 
 
 def test_extraction_does_not_change_warning_filters():
@@ -343,91 +257,30 @@ def test_extraction_does_not_change_warning_filters():
     [
         ("from sklearn.svm import SVC\nreturn SVC()", "SVC"),
         ("from sklearn.svm import SVC as M\nreturn M()", "SVC"),
-        ("import sklearn.svm as s\nreturn s.SVC()", "SVC"),
-        ("import sklearn.svm.SVC as s\nreturn s()", "SVC"),
         ("from sklearn.svm import *\nreturn SVC()", "SVC"),
         ("from sklearn import svm\nreturn getattr(svm, 'SVC')()", "SVC"),
         ("return svm.__dict__['SVC']()", "SVC"),
         ("return getattr(svm, 'S' + 'V' 'C')()", "SVC"),
         ("return getattr(svm, f'S{\"V\"}C')()", "SVC"),
-        ("return getattr(svm, f'SV{\"C\"!s}')()", "SVC"),
         ("return pydoc.locate('sklearn.svm.SVC')()", "SVC"),
         ("return \uff33\uff36\uff23()", "SVC"),
         ("match model:\n    case svm.SVC(): pass", "SVC"),
         ("from sklearn.model_selection import GridSearchCV as G, KFold", "GridSearchCV"),
-        ("model = GridSearchCV (SVC(), {})", "GridSearchCV"),
-        ("model = SVC(GridSearchCV)", "SVC"),
         ("import a\n\n\nmodel = a.GridSearchCV\nSVC", "GridSearchCV"),
         ("def helper():\n    return SVC()\ndef build_model(x, y):\n    return helper()", "SVC"),
         ("from sklearn.svm import LinearSVC, NuSVC\nreturn LinearSVC(NuSVC)", None),
         ("# SVC\nreturn 1", None),
-        ("svc = 1\nreturn svc", None),
         ("'''SVC is not allowed'''\nprint('no SVC')", None),
         ("model = make(SVC=1)", None),
         ("return getattr(svm, 'SVC'[::-1] + 'x')", "SVC"),
         ("return getattr(svm, 'CVS'[::-1])", None),  # out of reach, and reported as such
         ("return getattr(svm, 'S' + x + 'C', f'S{1}VC' + f'{x} SVC')", None),
-        ("x = b'SVC' + 'SVC '", None),
-        ("x = 0x" + "f" * 4000, None),
         ("x = 'S' + 0x" + "f" * 4000 + "\nreturn SVC", "SVC"),
     ],
 )
 def test_banned_names_are_found_by_meaning(text, name):
     assert banned_use(extract(text), ("GridSearchCV", "SVC")) == name
     assert banned_use(extract(text), ()) is None
-
-
-@pytest.mark.slow
-def test_looking_for_names_is_fast_on_deep_sums():
-    code = extract("x = " + "\n".join("'S' +" * 290 + "'C'" if i == 0 else f"x = {'a + ' * 290}b" for i in range(5)))
-    start = time.thread_time()
-    assert banned_use(code, ("SVC",)) is None
-    assert time.thread_time() - start < 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "line", ["```" + "a" * 8170 + "`", "~" * 4000 + "a" * 4000 + "`", " " * 8000 + "`", "~" * 8190]
-)
-def test_looking_for_fences_is_linear(line):
-    start = time.thread_time()
-    with pytest.raises(CodeSyntaxError):
-        extract(line)
-    assert time.thread_time() - start < 0.15  # measured 0.01; with backtracking 0.4 and more
-
-
-FORKS = r"""
-import os, signal, sys, threading, warnings
-from lang_envs.sandbox.extraction import extract
-
-def hammer():
-    while not over.is_set():
-        extract("x = 1\n" * 1000)
-
-over, filters = threading.Event(), list(warnings.filters)
-threads = [threading.Thread(target=hammer) for _ in range(2)]
-for thread in threads:
-    thread.start()
-for _ in range(30):
-    child = os.fork()
-    if child == 0:
-        signal.alarm(10)
-        extract("x = 1")
-        os._exit(0 if warnings.filters == filters else 3)
-    _, status = os.waitpid(child, 0)
-    if status:
-        break
-over.set()
-for thread in threads:
-    thread.join()
-sys.exit(f"a child ended with {status}" if status else 0)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_fork_during_a_parse_can_parse():
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
 
 
 def test_one_thread_parses_at_a_time(monkeypatch):
@@ -443,15 +296,9 @@ def test_one_thread_parses_at_a_time(monkeypatch):
 
     monkeypatch.setattr(ast, "parse", watched)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(extract, [BODY] * 16))
-    assert len(found) == 16
+        assert len(list(pool.map(extract, [BODY] * 16))) == 16
     assert len(most) >= 2 * 16  # the body, and its wrapper
     assert set(most) == {1}
-
-
-@pytest.mark.parametrize(("line", "where"), [(2, "got an error in line 2: bad"), (None, "got an error: bad")])
-def test_a_syntax_error_names_its_line_where_it_has_one(line, where):
-    assert where in str(CodeSyntaxError(line, "bad", "a\nb\nc"))
 
 
 DRAFT, FINAL = "model = 1", "model = 2"
@@ -470,13 +317,10 @@ FUNCTION = "def build_model(x_train, y_train):\n    {}\n    return model"
         f"{FUNCTION.format(DRAFT)}\n\n{FUNCTION.format(FINAL)}",
         *(
             f"```python\n{FUNCTION.format(DRAFT)}\n```\nBetter:\n{fence}\n{final}"
-            for fence in ("```python", "```text", "```", "~~~")
+            for fence in ("```python", "~~~")
             for final in (
                 "def build_model(x, y): return 2",
-                "def build_model(x, y):\n    m = 2; return m",
                 "def build_model(x, y):\n    (model := 2)",
-                "def build_model(x, y):\n    model, z = 2, 1",
-                "def \\\n    build_model(x, y):\n    return 2",
                 "if True:\n    def build_model(x, y):\n        model = 2",
                 "try:\n    import nothing\nexcept ImportError:\n    def build_model(x, y):\n        return 2",
                 "build_model = lambda x, y: 2",

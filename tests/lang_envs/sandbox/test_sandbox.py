@@ -6,7 +6,6 @@ import contextlib
 import multiprocessing
 import multiprocessing.forkserver
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -17,24 +16,21 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lang_envs.sandbox import client, meters, rendezvous
+from lang_envs.sandbox import client, rendezvous
 from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
 from lang_envs.sandbox.confinement.library_files import LIBRARIES
-from lang_envs.sandbox.confinement.privileges import prctl
 from lang_envs.sandbox.errors import SandboxError, SandboxUnavailableError, SandboxWarning
-from lang_envs.sandbox.protocol import Channel, parse_array, write_array
+from lang_envs.sandbox.protocol import parse_array, write_array
 from lang_envs.sandbox.rendezvous import Place
 from lang_envs.sandbox.worker import Task
 
 HONEST = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
-_PR_SET_NAME = 15
 TOLERANCE = 0.2
 """Seconds that a deadline may be missed by."""
 
@@ -50,9 +46,9 @@ def sandbox() -> Iterator[Sandbox]:
     """A supervisor of these tests' own, and of this worker's: they kill it."""
     with tempfile.TemporaryDirectory(prefix="le") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", folder)
-        one = Sandbox(Place(cores=2))
-        yield one
-        one.close()
+        sandbox = Sandbox(Place(cores=2))
+        yield sandbox
+        sandbox.close()
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +85,7 @@ def children_of(supervisor: int) -> list[int]:
     """Children that run code, or wait for it: they are those of the supervisor's forker."""
 
     def forked_by(pid: int) -> list[int]:
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
     (forker,) = forked_by(supervisor)
     return forked_by(forker)
@@ -124,8 +120,8 @@ class Random:
         return [[random.random(), np.random.rand()] for _ in x]
 model = Random()"""
     runs = [sandbox.run([task_of(code, seed=0), task_of(code, seed=1)], Limits()) for _ in range(2)]
-    for one, other in zip(*runs, strict=True):
-        np.testing.assert_array_equal(one.probabilities, other.probabilities)
+    for answer, repeated in zip(*runs, strict=True):
+        np.testing.assert_array_equal(answer.probabilities, repeated.probabilities)
     assert (runs[0][0].probabilities != runs[0][1].probabilities).all()
 
 
@@ -165,13 +161,6 @@ assert not imported, imported
     assert answer.worked, answer.header
 
 
-def test_libraries_do_not_see_other_packages(sandbox: Sandbox) -> None:
-    code = "from sklearn.preprocessing import StandardScaler\n"
-    code += "model = StandardScaler().set_output(transform='pandas').fit(x_train).transform(x_train)"
-    (answer,) = sandbox.run([task_of(code)], Limits())
-    assert answer.header["error"] == "ImportError"
-
-
 def test_output_is_kept_up_to_a_bound(sandbox: Sandbox) -> None:
     (answer,) = sandbox.run([task_of(f"print('x' * 10**7)\n{HONEST}")], Limits())
     assert answer.worked
@@ -182,15 +171,7 @@ def test_output_is_kept_up_to_a_bound(sandbox: Sandbox) -> None:
 
 BUSY = {
     "Python loop": "while True:\n    pass",
-    "swallowed exceptions": """
-while True:
-    try:
-        while True:
-            pass
-    except BaseException:
-        pass""",
     "C loop": "sum(range(10**13))",
-    "big integers": "10 ** 10 ** 9",
     "ignored signals": """
 import signal
 for number in range(1, 65):
@@ -203,12 +184,10 @@ while True:
 }
 ASLEEP = {
     "sleep": "import time\ntime.sleep(1000)",
-    "lock": "import threading\nlock = threading.Lock()\nlock.acquire()\nlock.acquire()",
     "pause": "import signal\nsignal.pause()",
 }
 
 
-@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("code", BUSY.values(), ids=BUSY)
 def test_a_deadline_of_cpu_time(code: str, sandbox: Sandbox) -> None:
     (answer,) = sandbox.run([task_of(code)], Limits(0.5))
@@ -216,7 +195,6 @@ def test_a_deadline_of_cpu_time(code: str, sandbox: Sandbox) -> None:
     assert 0.5 <= answer.cpu_seconds < 0.5 + TOLERANCE
 
 
-@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("code", ASLEEP.values(), ids=ASLEEP)
 def test_a_deadline_of_sleep(code: str, sandbox: Sandbox) -> None:
     late = []
@@ -228,12 +206,6 @@ def test_a_deadline_of_sleep(code: str, sandbox: Sandbox) -> None:
         if late[-1] < TOLERANCE:
             break
     assert min(late) < TOLERANCE
-
-
-def test_splits_share_the_budget(sandbox: Sandbox) -> None:
-    answers = sandbox.run([task_of(BUSY["Python loop"])] * 4, Limits(1.0))
-    assert {answer.end for answer in answers} <= {End.TIME, End.CANCELLED}
-    assert sum(answer.cpu_seconds for answer in answers) < 1.0 + 2 * TOLERANCE
 
 
 def test_splits_share_the_budget_of_sleep(sandbox: Sandbox) -> None:
@@ -257,98 +229,6 @@ def test_memory_has_a_limit(sandbox: Sandbox) -> None:
 
 
 # ---------------------------------------------------------------------- many at once
-
-NUMBER = """
-import time
-time.sleep(0.2)
-class Number:
-    def predict_proba(self, x):
-        return np.full((len(x), 2), {number})
-model = Number()"""
-
-
-def _outcomes(place: Place, numbers: range, queue: multiprocessing.Queue) -> None:
-    """Run one program for each number, all at once; the number decides the outcome."""
-    sandbox = Sandbox(place)
-
-    def run(number: int) -> None:
-        code = {0: "1 / 0", 1: ASLEEP["sleep"]}.get(number % 50, NUMBER.format(number=number))
-        (answer,) = sandbox.run([task_of(code)], Limits(1.0))
-        value = None if answer.probabilities is None else answer.probabilities[0, 0]
-        queue.put((number, answer.end, (answer.header or {}).get("error"), value))
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in numbers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    sandbox.close()
-
-
-@pytest.mark.process
-def test_three_hundred_programs_from_four_processes(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each waits much longer than its limit, and gets its own result."""
-    monkeypatch.setattr(client, "_SILENCE_SECONDS", 2.0)  # shorter than the queue
-    sandbox = Sandbox(Place(cores=8))
-    pid = sandbox.about()["pid"]
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    numbers = [range(first, first + 75) for first in range(0, 300, 75)]
-    clients = [context.Process(target=_outcomes, args=(sandbox.place, some, queue)) for some in numbers]
-    for process in clients:
-        process.start()
-    found = sorted(queue.get(timeout=240) for _ in range(300))
-    for process in clients:
-        process.join()
-    wanted = {0: (End.EXIT, "ZeroDivisionError", None), 1: (End.TIME, None, None)}
-    assert found == [(n, *wanted.get(n % 50, (End.EXIT, None, n))) for n in range(300)]
-    late = Sandbox(sandbox.place)
-    assert late.about()["pid"] == pid
-    late.close()
-    sandbox.close()
-
-
-@pytest.mark.process
-def test_a_process_with_one_program_does_not_wait_for_one_with_many(sandbox: Sandbox) -> None:
-    done: list[Answer] = []
-    code = NUMBER.format(number=1)
-    threads = [threading.Thread(target=lambda: done.extend(sandbox.run([task_of(code)], Limits()))) for _ in range(40)]
-    for thread in threads:
-        thread.start()
-    while not done:
-        time.sleep(0.01)
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    other = context.Process(target=_pid_and_answer, args=(sandbox, queue))
-    other.start()
-    queue.get(timeout=60)
-    n_before = len(done)
-    for thread in [*threads, other]:
-        thread.join()
-    assert n_before < 25
-    assert all(answer.worked for answer in done)
-
-
-@pytest.mark.process
-def test_programs_that_wait_hold_few_files(sandbox: Sandbox) -> None:
-    import resource
-
-    sandbox.about()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    n_open = len(list(Path("/proc/self/fd").iterdir()))
-    done: list[Answer] = []
-    threads = [
-        threading.Thread(target=lambda: done.extend(sandbox.run([task_of(HONEST)] * 8, Limits()))) for _ in range(30)
-    ]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 128 * 3 + 30 * 2 + 16, limits[1]))
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert len([answer for answer in done if answer.worked]) == 240
 
 
 @pytest.mark.process
@@ -421,26 +301,11 @@ def test_programs_that_loop_do_not_starve_another_on_their_table(sandbox: Sandbo
     assert n_loops < 20  # on two cores, for ten limits of time
 
 
-def test_the_first_failure_is_the_same_whichever_split_is_open(sandbox: Sandbox) -> None:
-    """One evaluation opens the second split; another joins there and fails, and still reports its first failure."""
-    slow = [task_of(f"import time\ntime.sleep(0.5)\n{HONEST}")._replace(table="t", labels="b")]
-    thread = threading.Thread(target=sandbox.run, args=(slow, Limits()))
-    thread.start()
-    time.sleep(0.2)
-    codes = {"a": "raise KeyError", "b": "1 / 0", "c": HONEST}
-    tasks = [task_of(code)._replace(table="t", labels=labels) for labels, code in codes.items()]
-    answers = sandbox.run(tasks, Limits())
-    thread.join()
-    assert answers[0].header["error"] == "KeyError"
-    assert answers[2].end is End.CANCELLED
-
-
 # ---------------------------------------------------------------------- deaths
 
 
 @pytest.mark.process
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("delay", [0.0, 0.005, 0.02, 0.1, 0.2])
+@pytest.mark.parametrize("delay", [0.0, 0.1])
 def test_killing_the_supervisor_costs_one_retry(delay: float, sandbox: Sandbox, expected: bytes) -> None:
     pid = sandbox.about()["pid"]
     code = f"import time\ntime.sleep(0.15)\n{HONEST}"
@@ -450,63 +315,30 @@ def test_killing_the_supervisor_costs_one_retry(delay: float, sandbox: Sandbox, 
     killer.join()
     assert [answer.probabilities.tobytes() for answer in answers] == [expected] * 3
     assert wait_for_end(pid)
-    assert sandbox.about()["pid"] != pid or delay > 0.15
-
-
-@pytest.mark.process
-def test_idle_connections_to_a_dead_supervisor_cost_no_try(sandbox: Sandbox, expected: bytes) -> None:
-    threads = [threading.Thread(target=sandbox.run, args=([task_of(HONEST)], Limits())) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    os.kill(sandbox.about()["pid"], signal.SIGKILL)
-    (answer,) = sandbox.run([task_of(HONEST)], Limits())
-    assert answer.probabilities.tobytes() == expected
+    assert sandbox.about()["pid"] != pid
 
 
 @pytest.mark.process
 def test_a_stopped_supervisor_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_HELLO_SECONDS", 0.5)
     monkeypatch.setattr(client, "_SILENCE_SECONDS", 0.5)
-    one, other = Sandbox(), Sandbox()
-    pid = one.about()["pid"]
+    sandbox, other = Sandbox(), Sandbox()
+    pid = sandbox.about()["pid"]
     os.kill(pid, signal.SIGSTOP)
     assert other.run([task_of(HONEST)], Limits())[0].worked
     assert wait_for_end(pid)
-    assert one.about()["pid"] != pid or one.run([task_of(HONEST)], Limits(0.5))[0].worked
-    one.close()
+    assert sandbox.about()["pid"] != pid or sandbox.run([task_of(HONEST)], Limits(0.5))[0].worked
+    sandbox.close()
     other.close()
 
 
 @pytest.mark.process
-def test_killing_a_supervisor_that_starts_costs_one_retry(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    start, n_starts = rendezvous._START, []
+def test_a_supervisor_that_dies_every_time_is_an_outcome(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self: object, tasks: object, limits: object) -> list[Answer]:
+        raise EOFError
 
-    def launch(*args: Any) -> None:
-        monkeypatch.setattr(rendezvous, "_START", start if n_starts else "import os; os.kill(os.getpid(), 9)")
-        n_starts.append(1)
-        original(*args)
-
-    original = rendezvous._launch
-    monkeypatch.setattr(rendezvous, "_launch", launch)
-    one = Sandbox()
-    assert one.run([task_of(HONEST)], Limits())[0].worked
-    assert len(n_starts) == 2
-    one.close()
-
-
-@pytest.mark.process
-def test_clients_that_leave_at_once_hold_up_nobody(sandbox: Sandbox, expected: bytes) -> None:
-    sandbox.about()
-    for _ in range(5):
-        rendezvous.connect(sandbox.place)[0].close()
-    sandbox.close()
-    for _ in range(3):
-        connection, _ = rendezvous.connect(sandbox.place)
-        connection.close()
-    (answer,) = sandbox.run([task_of(HONEST)], Limits())
-    assert answer.probabilities.tobytes() == expected
+    monkeypatch.setattr("lang_envs.sandbox.client._Connection.run", run)
+    assert sandbox.run([task_of(HONEST)], Limits()) == [Answer(End.LOST)]
 
 
 @pytest.mark.parametrize("data", [b"\0" * 100, b"\xff" * 100, b"\0\0\1\0" + b"[" * 256, b"\0\0\0\2{}"], ids=range(4))
@@ -524,22 +356,6 @@ def test_a_client_that_sends_garbage_is_dropped(data: bytes, sandbox: Sandbox, e
     assert sandbox.about()["pid"] == pid
 
 
-@pytest.mark.process
-def test_a_client_without_descriptors_says_so(sandbox: Sandbox) -> None:
-    import resource
-
-    sandbox.about()
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    n_open = len(list(Path("/proc/self/fd").iterdir()))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (n_open + 8, limits[1]))
-    try:
-        with pytest.raises(SandboxError, match=r"got .*Too many open files.* Fix: .*\(ulimit -n\)"):
-            sandbox.run([task_of(HONEST)] * 20, Limits())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert sandbox.run([task_of(HONEST)], Limits())[0].worked
-
-
 @pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_leaves_nothing(sandbox: Sandbox, expected: bytes) -> None:
     sandbox.run([task_of(HONEST)], Limits())
@@ -554,20 +370,6 @@ def test_an_interrupt_leaves_nothing(sandbox: Sandbox, expected: bytes) -> None:
     (answer,) = sandbox.run([task_of(HONEST)], Limits())
     assert answer.probabilities.tobytes() == expected
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
-
-
-def test_another_folder_where_the_first_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")  # no user can make a folder there
-    assert rendezvous._folder().parent != Path("/proc")
-
-
-@pytest.mark.process
-def test_a_supervisor_that_dies_every_time_is_an_outcome(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(self: object, tasks: object, limits: object) -> list[Answer]:
-        raise EOFError
-
-    monkeypatch.setattr("lang_envs.sandbox.client._Connection.run", run)
-    assert sandbox.run([task_of(HONEST)], Limits()) == [Answer(End.LOST)]
 
 
 def test_killing_children_costs_one_retry(sandbox: Sandbox, expected: bytes) -> None:
@@ -616,17 +418,6 @@ def test_killing_the_parent_leaves_nothing_behind() -> None:
     assert [child for child in children if is_alive(child)] == []
 
 
-def test_nothing_is_left_in_the_client(sandbox: Sandbox) -> None:
-    def files() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
-
-    sandbox.run([task_of(HONEST)], Limits())
-    before = files()
-    for code in (HONEST, "1 / 0", "import os\nos._exit(3)", "import time\ntime.sleep(60)"):
-        sandbox.run([task_of(code)] * 5, Limits(0.3))
-    assert files() == before
-
-
 def test_a_client_that_leaves_frees_the_cores(sandbox: Sandbox, expected: bytes) -> None:
     leaving = Sandbox(sandbox.place)
     connection = leaving._connect()
@@ -648,28 +439,19 @@ def test_a_client_that_leaves_frees_the_cores(sandbox: Sandbox, expected: bytes)
 # ---------------------------------------------------------------------- sharing
 
 
-def test_threads_share_a_sandbox(sandbox: Sandbox, expected: bytes) -> None:
-    found: list[bytes] = []
-    threads = [
-        threading.Thread(
-            target=lambda: found.extend(a.probabilities.tobytes() for a in sandbox.run([task_of(HONEST)] * 3, Limits()))
-        )
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [expected] * 12
-
-
 def _pid_and_answer(sandbox: Sandbox, queue: multiprocessing.Queue) -> None:
     (answer,) = sandbox.run([task_of(HONEST)], Limits())
     queue.put((sandbox.about()["pid"], answer.probabilities.tobytes()))
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "fork",
+        pytest.param("forkserver", marks=pytest.mark.matrix),
+        pytest.param("spawn", marks=pytest.mark.matrix),
+    ],
+)
 def test_processes_share_a_supervisor(method: str, sandbox: Sandbox, expected: bytes) -> None:
     if method == "forkserver":  # one that an earlier test has started may have that test's environment variables
         multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
@@ -700,77 +482,6 @@ def test_the_supervisor_ends_with_its_last_client(meeting_place: Path, monkeypat
     assert [path for path in meeting_place.rglob("*") if path.is_file() or path.is_socket()] == []
 
 
-RUN = """
-import multiprocessing, sys
-import lang_envs
-
-def ask(queue, go_on):
-    from lang_envs.sandbox.client import Sandbox
-    sandbox = Sandbox()
-    queue.put(sandbox.about()["pid"])
-    go_on.wait()
-
-if __name__ == "__main__":
-    context = multiprocessing.get_context(sys.argv[1])
-    queue, go_on = context.Queue(), context.Event()
-    workers = [context.Process(target=ask, args=(queue, go_on)) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    print(queue.get(), queue.get(), flush=True)
-    sys.stdin.read()
-    go_on.set()
-    for worker in workers:
-        worker.join()
-"""
-
-
-@contextlib.contextmanager
-def _run_of_two_workers(folder: Path, packages: Path, run: str | None, method: str) -> Iterator[set[str]]:
-    """The supervisors that two workers of a program meet, while it runs; the program itself meets none."""
-    script = folder / "run.py"
-    script.write_text(RUN)
-    env = {**os.environ, "PYTHONPATH": str(packages)}
-    env.pop("LANG_ENVS_RUN", None)
-    command = [sys.executable, str(script), method]
-    env |= {"LANG_ENVS_RUN": run} if run else {}
-    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield set(process.stdout.readline().split())
-        process.stdin.close()
-
-
-PACKAGES = Path(rendezvous.__file__).parents[2]
-
-
-@pytest.mark.process
-def test_runs_and_checkouts_have_supervisors_of_their_own(meeting_place: Path, tmp_path: Path) -> None:
-    other = tmp_path / "checkout"
-    shutil.copytree(PACKAGES / "lang_envs", other / "lang_envs", ignore=shutil.ignore_patterns("__pycache__"))
-    runs = [
-        (PACKAGES, "one run", "fork"),
-        (PACKAGES, "one run", "spawn"),
-        (PACKAGES, "another", "fork"),
-        (PACKAGES, None, "forkserver"),
-        (PACKAGES, None, "spawn"),
-        (other, "one run", "fork"),
-    ]
-    with contextlib.ExitStack() as opened:
-        found = [
-            opened.enter_context(_run_of_two_workers(tmp_path, packages, run, method)) for packages, run, method in runs
-        ]
-    assert [len(pids) for pids in found] == [1] * len(runs)
-    assert found[0] == found[1]
-    assert len(set.union(*found)) == len(runs) - 1
-
-
-@pytest.mark.process
-def test_a_socket_that_nobody_listens_at_is_replaced(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Sandbox()
-    os.kill(one.about()["pid"], signal.SIGKILL)
-    assert len(list(meeting_place.rglob("*.sock"))) == 1
-    assert one.run([task_of(HONEST)], Limits())[0].worked
-    one.close()
-
-
 def test_a_folder_that_others_can_enter_is_refused(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = meeting_place / f"lang-envs-{os.getuid()}"
     folder.mkdir(mode=0o700)
@@ -793,50 +504,16 @@ def test_a_supervisor_that_cannot_start_says_why(meeting_place: Path, monkeypatc
 
 @pytest.mark.process
 def test_confinement_can_be_required(meeting_place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = Place(without=("landlock",))
+    meeting = Place(without=("landlock",))
     with pytest.raises(SandboxUnavailableError, match=r"got a machine without landlock: .* Fix: Linux"):
-        Sandbox(place, "require").about()
-    relaxed = Sandbox(place)
+        Sandbox(meeting, "require").about()
+    relaxed = Sandbox(meeting)
     with pytest.warns(SandboxWarning, match="without landlock"):
         assert "landlock" not in relaxed.about()["layers"]
     relaxed.close()
 
 
 # ---------------------------------------------------------------------- pieces
-
-
-def test_meters() -> None:
-    started, before = meters.cpu_seconds(os.getpid()), time.process_time()
-    while time.process_time() < before + 0.05:
-        pass
-    assert meters.cpu_seconds(os.getpid()) - started == pytest.approx(0.05, abs=0.03)
-    assert meters.waiting_seconds(os.getpid()) >= 0
-    assert (meters.cpu_seconds(2**22 + 1), meters.waiting_seconds(2**22 + 1)) == (0.0, 0.0)
-
-
-def test_messages_keep_their_files() -> None:
-    left, right = (Channel(end) for end in socket.socketpair())
-    pipes = [os.pipe() for _ in range(3)]
-    left.send({"number": 0}, [pipes[0][1]])
-    left.send({"number": 1})
-    left.send({"number": 2}, [pipes[1][1], pipes[2][1]])
-    got: list[tuple[dict[str, object], list[int]]] = []
-    while len(got) < 3:
-        got += right.receive()
-    assert [(message, len(files)) for message, files in got] == [
-        ({"number": 0}, 1),
-        ({"number": 1}, 0),
-        ({"number": 2}, 2),
-    ]
-    for (read_end, write_end), sent in zip(pipes, [got[0][1][0], *got[2][1]], strict=True):
-        os.write(sent, b"x")
-        assert os.read(read_end, 9) == b"x"
-        for descriptor in (read_end, write_end, sent):
-            os.close(descriptor)
-    left.close()
-    with pytest.raises(EOFError):
-        right.receive()
-    right.close()
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -847,42 +524,14 @@ def npy(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def test_a_large_answer_is_read(sandbox: Sandbox) -> None:
-    code = "class Even:\n    predict_proba = lambda self, x: np.full((len(x), 8), 1 / 8)\nmodel = Even()"
-    labels = np.arange(16) % 8
-    (answer,) = sandbox.run([Task(code, 0, np.zeros((16, 1)), labels, np.zeros((150_000, 1)))], Limits())
-    assert answer.n_bytes > 9 << 20
-    assert answer.probabilities is not None
-    assert answer.probabilities.shape == (150_000, 8)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_any_name_of_a_process_can_be_read_past() -> None:
-    name = Path("/proc/self/comm").read_bytes().rstrip(b"\n")
-    try:
-        prctl(_PR_SET_NAME, b"\xff) \xfe\0")
-        assert meters.is_runnable(os.getpid())
-    finally:
-        prctl(_PR_SET_NAME, name + b"\0")
-
-
-@given(st.lists(st.integers(0, 4), max_size=3))
-def test_arrays_survive(shape: list[int]) -> None:
-    array = np.random.default_rng(0).normal(size=shape)
-    np.testing.assert_array_equal(parse_array(npy(array)), array)
-
-
 BAD_ARRAYS = {
-    "empty": b"",
     "noise": b"\x00" * 100,
     "pickle": b"\x80\x04K\x01.",
     "objects": b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }" + b" " * 58 + b"\n",
     "int64": npy(np.zeros(3, dtype=np.int64)),
-    "float32": npy(np.zeros(3, dtype=np.float32)),
     "big-endian": npy(np.zeros(3, dtype=">f8")),
     "too short": npy(np.zeros(3))[:-1],
     "too long": npy(np.zeros(3)) + b"\0",
-    "claims more": npy(np.zeros(3)).replace(b"(3,)", b"(9,)"),
     "claims 8 TB": npy(np.zeros(3)).replace(b"(3,), }        ", b"(1" + b"0" * 9 + b",), }"),
     "a deep expression": b"\x93NUMPY\x01\x00" + (9000).to_bytes(2, "little") + b"-" * 9000,
     "negative": npy(np.zeros(3)).replace(b"(3,), } ", b"(-3,), }"),
@@ -897,12 +546,12 @@ def test_anything_else_is_no_array(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 255))
-def test_no_bytes_crash_the_parser(data: bytes, place: int, value: int) -> None:
+def test_no_bytes_crash_the_parser(data: bytes, position: int, value: int) -> None:
     from lang_envs.sandbox.client import _parse
 
     header, array = _parse(data)
     assert header is None or isinstance(header, dict)
     good = bytearray(b"\0\0\0\2{}" + npy(np.zeros((2, 2))))
-    good[place % len(good)] = value
+    good[position % len(good)] = value
     header, array = _parse(bytes(good))
     assert array is None or array.dtype == np.float64

@@ -102,7 +102,7 @@ CONDITIONAL = {
     "futex": (
         (202, 98),
         [(1, 128), (1, 129), (1, 0x189), (1, 138)],
-        [(1, 0), (1, 1), (1, 9), (1, 0x109), (1, FAR * 128), (1, 127), *((1, one) for one in PI_FUTEXES)],
+        [(1, 0), (1, 1), (1, 9), (1, 0x109), (1, FAR * 128), (1, 127), *((1, operation) for operation in PI_FUTEXES)],
         "EPERM",
     ),
     "clock_gettime": ((228, 113), *CLOCKS, "EINVAL"),
@@ -137,58 +137,6 @@ FAILING = {
     },
     "aarch64": {29: "ENOTTY", **dict.fromkeys((17, 43, 48, 56, 78, 79, 291, 437, 439), "ENOENT")},
 }
-# name: number on x86_64, number on aarch64 (None: the call does not exist there)
-DANGEROUS = {
-    "clone": (56, 220), "clone3": (435, 435),
-    "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281), "wait4": (61, 260),
-    "waitid": (247, 95), "kill": (62, 129), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240), "ptrace": (101, 117), "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271), "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424),
-    "pidfd_getfd": (438, 438), "kcmp": (312, 272), "process_madvise": (440, 440), "process_mrelease": (448, 448),
-    "socket": (41, 198), "connect": (42, 203), "accept": (43, 202), "sendto": (44, 206), "recvfrom": (45, 207),
-    "sendmsg": (46, 211), "recvmsg": (47, 212), "shutdown": (48, 210), "bind": (49, 200), "listen": (50, 201),
-    "socketpair": (53, 199), "setsockopt": (54, 208), "accept4": (288, 242), "recvmmsg": (299, 243),
-    "sendmmsg": (307, 269), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427), "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194),
-    "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
-    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180),
-    "creat": (85, None), "link": (86, None), "linkat": (265, 37), "unlink": (87, None), "unlinkat": (263, 35),
-    "symlink": (88, None), "symlinkat": (266, 36), "rename": (82, None), "renameat": (264, 38),
-    "renameat2": (316, 276), "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None), "chmod": (90, None),
-    "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, None), "fchown": (93, 55),
-    "lchown": (94, None), "fchownat": (260, 54), "mknod": (133, None), "mknodat": (259, 33), "truncate": (76, 45),
-    "ftruncate": (77, 46), "fallocate": (285, 47), "utime": (132, None), "utimes": (235, None),
-    "utimensat": (280, 88), "futimesat": (261, None), "setxattr": (188, 5), "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7), "getxattr": (191, 8), "removexattr": (197, 14), "setxattrat": (463, 463), "flock": (73, 32),
-    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "fsopen": (430, 430),
-    "move_mount": (429, 429), "open_tree": (428, 428), "mount_setattr": (442, 442), "unshare": (272, 97),
-    "setns": (308, 268), "setuid": (105, 146), "setgid": (106, 144), "setreuid": (113, 145), "setregid": (114, 143),
-    "setresuid": (117, 147), "setresgid": (119, 149), "setgroups": (116, 159), "setfsuid": (122, 151),
-    "capset": (126, 91), "setrlimit": (160, 164), "setpriority": (141, 140), "sched_setparam": (142, 118),
-    "sched_setscheduler": (144, 119), "sched_setaffinity": (203, 122), "sched_setattr": (314, 274),
-    "ioprio_set": (251, 30), "setpgid": (109, 154), "setsid": (112, 157), "setitimer": (38, 103),
-    "alarm": (37, None), "timer_create": (222, 107), "timerfd_create": (283, 85), "keyctl": (250, 219),
-    "add_key": (248, 217), "request_key": (249, 218), "bpf": (321, 280), "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282), "inotify_init1": (294, 26), "fanotify_init": (300, 262),
-    "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "seccomp": (317, 277),
-    "landlock_create_ruleset": (444, 444), "landlock_add_rule": (445, 445), "personality": (135, 92),
-    "init_module": (175, 105), "finit_module": (313, 273), "kexec_load": (246, 104), "reboot": (169, 142),
-    "settimeofday": (170, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266), "adjtimex": (159, 171),
-    "sethostname": (170, 161), "syslog": (103, 116), "acct": (163, 89), "swapon": (167, 224), "quotactl": (179, 60),
-    "iopl": (172, None), "ioperm": (173, None), "mbind": (237, 235), "migrate_pages": (256, 238),
-    "move_pages": (279, 239), "modify_ldt": (154, None), "vhangup": (153, 58), "chdir": (80, 49), "fchdir": (81, 50),
-    "splice": (275, 76), "sendfile": (40, 71),
-    "copy_file_range": (326, 285), "vmsplice": (278, 75), "mlock": (149, 228),
-    "mlockall": (151, 230), "epoll_create1": (291, 20), "eventfd2": (290, 19), "signalfd4": (289, 74),
-    "getdents64": (217, 61), "getdents": (78, None), "fstatfs": (138, 44), "sysinfo": (99, 179),
-    "getpgid": (121, 155), "getsid": (124, 156), "getpriority": (140, 141), "capget": (125, 90),
-    "membarrier": (324, 283), "ioprio_get": (252, 31),
-    "sched_getscheduler": (145, 120), "sched_getparam": (143, 121), "sched_getattr": (315, 275),
-    "get_robust_list": (274, 100), "set_tid_address": (218, 96), "futex_waitv": (449, 449), "futex_wake": (454, 454),
-    "futex_wait": (455, 455), "futex_requeue": (456, 456), "msync": (26, 227), "mlock2": (325, 284),
-    "cachestat": (451, 451), "readahead": (187, 213), "fadvise64": (221, 223), "get_mempolicy": (239, 236),
-    "mincore": (27, 232), "pkey_alloc": (330, 289), "io_setup": (206, 0), "remap_file_pages": (216, 234),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -207,15 +155,6 @@ def test_exactly_the_needed_calls_are_allowed_whatever_their_arguments(architect
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_dangerous_call_is_refused(architecture):
-    column = ARCHITECTURES.index(architecture)
-    for name, numbers in DANGEROUS.items():
-        if numbers[column] is not None:
-            for arguments in ((), (OWN_PID,) * 6, (15,) * 6, (2**64 - 1,) * 6):
-                assert verdict(architecture, numbers[column], *arguments) in ("EPERM", "ENOSYS"), name
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", CONDITIONAL)
 def test_conditions_on_arguments(architecture, name):
     numbers, good, bad, refusal = CONDITIONAL[name]
@@ -227,7 +166,7 @@ def test_conditions_on_arguments(architecture, name):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("audit", [0x40000003, 0x40000028, 0xC00000F3, 0, 0xFFFFFFFF])
+@pytest.mark.parametrize("audit", [0x40000003, 0])
 def test_a_foreign_calling_convention_kills(architecture, audit):
     for number in range(0, 601, 7):
         assert verdict(architecture, number, audit=audit) == KILL
@@ -240,36 +179,6 @@ def test_x32_kills_and_numbers_out_of_range_fail():
         assert verdict("x86_64", number) == KILL
         assert verdict("aarch64", number) == "ENOSYS"
     assert verdict("x86_64", 0x3FFFFFFF) == "ENOSYS"
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_program_is_one_the_kernel_takes(architecture):
-    code = seccomp.program(architecture, OWN_PID)
-    count, rest = divmod(len(code), 8)
-    assert rest == 0
-    assert count <= 4096
-    for index in range(count):
-        operation, if_true, if_false, _ = struct.unpack_from("<HBBI", code, 8 * index)
-        if operation in (0x15, 0x35, 0x45):
-            assert index + 1 + max(if_true, if_false) < count
-    assert struct.unpack_from("<H", code, len(code) - 8) == (0x06,)
-
-
-@pytest.mark.parametrize(("pid", "other"), [(1, 2), (2**31 - 1, 1), (0x06, 0x15)])
-def test_the_process_id_is_the_only_difference(pid, other):
-    one, two = seccomp.program("x86_64", pid), seccomp.program("x86_64", other)
-    for number in (234, 204, 302):
-        assert run_filter(one, number, (pid,), audit=AUDIT["x86_64"]) == 0x7FFF0000
-        assert run_filter(two, number, (pid,), audit=AUDIT["x86_64"]) != 0x7FFF0000
-    assert sum(a != b for a, b in zip(one, two, strict=True)) <= 3 * 4
-
-
-def test_program_names_what_it_does_not_know():
-    with pytest.raises(ValueError, match=r"Expected architecture to be one of .*; got 'riscv64'"):
-        seccomp.program("riscv64", 1)
-    for pid in (0, -1, 2**31):
-        with pytest.raises(ValueError, match="Expected pid to be a process id"):
-            seccomp.program("x86_64", pid)
 
 
 # ---------------------------------------------------------------------- real processes
@@ -388,98 +297,30 @@ def call(number, *arguments):
 HIDDEN = {
     "read passwd": "open('/etc/passwd').read()",
     "read the checkout": f"open({str(CHECKOUT_FILE)!r}).read()",
-    "read the package": f"open({confinement.__file__!r}).read()",
     "read labels bundled with sklearn": "import sklearn; open(sklearn.__path__[0] + '/datasets/data/iris.csv').read()",
-    "read the parent's memory map": "open(f'/proc/{os.getppid()}/maps').read()",
     "read the parent's environment": "open(f'/proc/{os.getppid()}/environ', 'rb').read()",
     "read what everybody may": "open('{victim}').read()",
-    "read through one's own root link": "open('/proc/self/root/etc/passwd').read()",
     "list processes": "os.listdir('/proc')",
-    "list root": "os.listdir('/')",
-    "list tmp": "os.listdir('/tmp')",
     "write a file": "open('{victim}', 'w')",
     "create a file by flags": "os.open('{victim}-new', os.O_CREAT | os.O_RDONLY)",
-    "nameless file": "os.open('/tmp', os.O_TMPFILE | os.O_RDWR)",
-    "write to null": "open('/dev/null', 'w')",
     "write one's own memory file": "open('/proc/self/mem', 'r+b')",
 }
 # allowed by Landlock, or invisible to it: each of them leaves a trace, or reads one
 LOOKED_UP = {
     "open null": "os.open('/dev/null', 0)",
     "read a library": "open(os.__file__).read()",
-    "list a library": "os.listdir(os.path.dirname(os.__file__))",
     "look at a file": "os.stat('/etc/passwd')",
-    "look at a name that is not there": "os.lstat('/usr/lib/none')",
     "ask for access": "if not os.access('/', os.F_OK): raise FileNotFoundError",
     "read a link": "os.readlink('/proc/self')",
-    "where it is": "os.getcwd()",
     "file system": "if libc.statfs(b'/', bytes(256)): raise FileNotFoundError",
-    "file system of Python's": "if not os.path.exists('/usr'): raise FileNotFoundError",
-    "bytes": "os.stat(b'/')",
     "a path from a descriptor": "os.stat('..', dir_fd=0)",
 }
-REFUSED = {
-    "unlink": "os.unlink('{victim}')",
-    "rename": "os.rename('{victim}', '{victim}-new')",
-    "mkdir": "os.mkdir('{victim}-new')",
-    "symlink": "os.symlink('/etc/passwd', '{victim}-new')",
-    "hard link": "os.link('{victim}', '{victim}-new')",
-    "fifo": "os.mkfifo('{victim}-new')",
-    "chmod": "os.chmod('{victim}', 0o666)",
-    "chown": "os.chown('{victim}', -1, -1)",
-    "utime": "os.utime('{victim}')",
-    "truncate": "os.truncate('{victim}', 0)",
-    "extended attribute": "os.setxattr('{victim}', 'user.a', b'b')",
-    "chdir": "os.chdir('/')",
-    "tcp": "socket.socket()",
-    "udp": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM)",
-    "unix socket": "socket.socket(socket.AF_UNIX)",
-    "socket pair": "socket.socketpair()",
-    "memory file": "os.memfd_create('a')",
-    "fork": "os._exit(3) if os.fork() == 0 else 0",
-    "exec": "os.execv('/bin/true', ['true'])",
-    "subprocess": "subprocess.run(['/bin/true'])",
-    "kill the parent": "os.kill(os.getppid(), 0)",
-    "kill everybody": "os.kill(-1, 0)",
-    "raise a limit of the parent": "resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0))",
-    "setuid": "os.setuid(os.getuid())",
-    "new group of processes": "os.setsid()",
-    "priority": "os.nice(5)",
-    "processors": "os.sched_setaffinity(0, {0})",
-    "owner of signals": "import fcntl; fcntl.fcntl(0, 8, os.getppid())",
-    "session": "os.getsid(0)",
-    "group of another process": "os.getpgid(os.getppid())",
-    "processors of another process": "os.sched_getaffinity(os.getppid())",
-    "limits of another process": "resource.prlimit(os.getppid(), resource.RLIMIT_CORE)",
-    "use of dead children": "resource.getrusage(resource.RUSAGE_CHILDREN)",
-    "signals that queue up": "signal.raise_signal(signal.SIGRTMIN)",
-    "pages of a library": "import mmap; mmap.mmap(-1, 4096).madvise(3)",
-}  # fmt: skip
-# raw calls, where Python has none: number on x86_64, on aarch64, arguments
-RAW_REFUSED = {
-    "vfork": (58, None), "ptrace": (101, 117), "process_vm_readv": (310, 270), "unshare": (272, 97, 0x10000000),
-    "setns": (308, 268), "bpf": (321, 280), "userfaultfd": (323, 282), "perf_event_open": (298, 241),
-    "io_uring_setup": (425, 425, 8), "pidfd_open": (434, 434, 1), "pidfd_getfd": (438, 438), "shmget": (29, 194, 0, 64),
-    "keyctl": (250, 219), "seccomp": (317, 277), "memfd_secret": (447, 447), "landlock_restrict_self": (446, 446),
-    "setitimer": (38, 103), "prlimit64 of its own": (302, 261, 0, 0, 1, 0), "setrlimit": (160, 164, 0, 1),
-    "thread": (56, 220, 0x3D0F00), "membarrier": (324, 283, 1), "mincore": (27, 232), "mlock": (149, 228),
-    "futex of all processes": (202, 98, 0, 1, 1), "futex of a thread": (202, 98, 0, 134, 0),
-    "file mapping": (9, 222, 0, 4096, 1, 2, 0, 0), "msync": (26, 227),
-    "huge pages": (9, 222, 0, 1 << 21, 3, 0x40022, -1, 0), "getpgid": (121, 155, 1), "capget": (125, 90),
-    "survive the parent": (157, 167, 1, 0), "dumpable": (157, 167, 4, 1), "tgkill the parent": (234, 131, 1, 1, 9),
-}  # fmt: skip
 
 
 def errors_of(laboratory, victim, programs, without=()):
     answers = laboratory.run([PREFIX + code.replace("{victim}", str(victim)) for code in programs.values()], without)
     assert {answer["status"] for answer in answers} == {0}
     return {name: answer.get("error") for name, answer in zip(programs, answers, strict=True)}
-
-
-@pytest.mark.matrix
-@needs_kernel
-def test_what_is_refused(laboratory, victim):
-    assert errors_of(laboratory, victim, REFUSED) == dict.fromkeys(REFUSED, "PermissionError")
 
 
 @pytest.mark.matrix
@@ -502,69 +343,6 @@ def test_clocks_of_others_are_none(laboratory):
     calls = [("clock_gettime", pid) for pid in ("os.getppid()", "os.getpid()", 1)] + [("clock_getres", "os.getppid()")]
     answers = laboratory.run([code.format(call=call, pid=pid) for call, pid in calls])
     assert [answer.get("errno") for answer in answers] == [errno.EINVAL] * len(calls)
-
-
-@needs_kernel
-def test_signals_do_not_queue_up_even_without_a_filter(laboratory):
-    code = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {40})\nsignal.raise_signal(40)"
-    assert laboratory.run([code], [Layer.SECCOMP])[0].get("errno") == errno.EAGAIN
-
-
-@needs_kernel
-def test_a_module_that_was_not_loaded_is_not_found(laboratory):
-    names = ["xml.dom.minidom", "antigravity", "sklearn.datasets.none", "lang_envs.envs.datascicoding.env"]
-    answers = laboratory.run([f"import sys\nassert {name!r} not in sys.modules\nimport {name}" for name in names])
-    assert [answer.get("error") for answer in answers] == ["ModuleNotFoundError"] * len(names), answers
-
-
-@pytest.mark.matrix_after(1)
-@needs_kernel
-def test_raw_calls_are_refused(laboratory):
-    column = ARCHITECTURES.index(os.uname().machine)
-    calls = {name: (entry[column], *entry[2:]) for name, entry in RAW_REFUSED.items() if entry[column] is not None}
-    answers = laboratory.run([f"{PREFIX}{CALL}result = call(*{arguments})" for arguments in calls.values()])
-    results = {name: answer.get("result", answer) for name, answer in zip(calls, answers, strict=True)}
-    assert results == dict.fromkeys(calls, -errno.EPERM)
-
-
-FITS = """
-import warnings, numpy as np
-warnings.simplefilter("error")
-rng = np.random.default_rng(0)
-x = rng.normal(size=(300, 6)); y = (x[:, 0] + x[:, 1] ** 2 > 0.5).astype(int)
-{line}
-p = model.fit(x[:200], y[:200]).predict_proba(x[200:])
-result = float((p.argmax(1) == y[200:]).mean())
-"""
-MODELS = {
-    "GaussianNB": "from sklearn.naive_bayes import GaussianNB; model = GaussianNB()",
-    "LogisticRegression": "from sklearn.linear_model import LogisticRegression; model = LogisticRegression()",
-    "KNN": "from sklearn.neighbors import KNeighborsClassifier; model = KNeighborsClassifier()",
-    "brute KNN": "from sklearn.neighbors import KNeighborsClassifier; model = KNeighborsClassifier(algorithm='brute')",
-    "RandomForest": "from sklearn.ensemble import RandomForestClassifier; model = RandomForestClassifier(20)",
-    "MLP": "from sklearn.neural_network import MLPClassifier; model = MLPClassifier((8,), solver='lbfgs')",
-    "HistGradientBoosting": (
-        "from sklearn.ensemble import HistGradientBoostingClassifier as Boosting; model = Boosting(max_iter=20)"
-    ),
-    # not imported before the fork
-    "gaussian process": (
-        "from sklearn.gaussian_process import GaussianProcessClassifier; model = GaussianProcessClassifier()"
-    ),
-    "pipeline": (
-        "from sklearn.pipeline import make_pipeline; from sklearn.kernel_approximation import Nystroem\n"
-        "from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis\n"
-        "model = make_pipeline(Nystroem(n_components=20, random_state=0), QuadraticDiscriminantAnalysis(reg_param=0.1))"
-    ),
-    "semi-supervised": "from sklearn.semi_supervised import LabelSpreading; model = LabelSpreading()",
-}  # fmt: skip
-
-
-@pytest.mark.matrix_after(1)
-@needs_kernel
-def test_models_are_fitted(laboratory):
-    answers = laboratory.run([FITS.format(line=line) for line in MODELS.values()])
-    for name, answer in zip(MODELS, answers, strict=True):
-        assert answer.get("result", 0) > 0.65, (name, answer)
 
 
 # Every classifier of the library that can be made without arguments, or the reason why it cannot be fitted.
@@ -592,90 +370,13 @@ with parallel_config(backend="sequential"):
 """
 
 
-@pytest.mark.matrix_after(1)
 @needs_kernel
-@pytest.mark.parametrize(("n_jobs", "every"), [(2, 5), (None, 1), (2, 1)])
+@pytest.mark.parametrize(("n_jobs", "every"), [(2, 5), pytest.param(None, 1, marks=pytest.mark.matrix)])
 def test_classifiers_give_the_same_as_outside(laboratory, n_jobs, every):
     code = f"N_JOBS, EVERY = {n_jobs}, {every}\n{CLASSIFIERS}"
     (inside,), (outside,) = laboratory.run([code]), laboratory.run([code], list(Layer))
     assert inside["result"] == outside["result"]
     assert sum(isinstance(outcome, list) for outcome in inside["result"].values()) >= 30 // every
-
-
-IS_OPEN = """
-import errno, os
-def is_pipe(number):
-    try: return os.lseek(number, 0, 1) is None
-    except OSError as error: return error.errno == errno.ESPIPE
-"""
-WORKS = {
-    "waiting": "import time, threading\nresult = [threading.Event().wait(0.01), time.sleep(0.01)]",
-    "locks": "import threading, queue\nwith threading.RLock(), threading.Condition(): result = queue.Queue().qsize()",
-    "scipy": ("import scipy.optimize as o\nresult = round(o.brentq(lambda x: x * x - 2, 0, 2), 6)", 1.414214),
-    "random": "import os\nresult = [len(os.urandom(8)) - 8, len(os.getrandom(4)) - 4]",
-    "own limits": (PREFIX + "result = resource.getrlimit(resource.RLIMIT_FSIZE)", [0, 0]),
-    "own use": (PREFIX + "result = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 1000", True),
-    "own signals": (
-        "import os, signal\nseen = []\nsignal.signal(signal.SIGUSR1, lambda *a: seen.append(a[0]))\n"
-        "signal.raise_signal(signal.SIGUSR1)\nresult = seen",
-        [signal.SIGUSR1],
-    ),
-    "processors": "import os, joblib\nresult = [joblib.cpu_count() < 1, len(os.sched_getaffinity(0)) < 1]",
-    "fewer threads": (
-        "import numpy as np\nfrom sklearn.cluster import KMeans\n"
-        "result = len(set(KMeans(3, n_init=1).fit_predict(np.eye(9))))",
-        3,
-    ),
-    "what is open": (IS_OPEN + "(pipe,) = filter(is_pipe, range(64))\nopen(os.dup(pipe), 'wb').close()\nresult = 0", 0),
-    "no terminal": ("import os\nresult = [os.isatty(n) for n in range(64)]", [False] * 64),
-    "what is not there": (
-        "import glob, os, pathlib\n"
-        "result = [os.path.exists('/'), os.path.isdir('.'), glob.glob('/*'), list(os.walk('/')), "
-        "pathlib.Path('/usr').exists()]",
-        [False, False, [], [], False],
-    ),
-    "errors are described": (
-        "import traceback, warnings\nwarnings.simplefilter('always')\n"
-        "try: 1 / 0\nexcept ZeroDivisionError: result = traceback.format_exc().endswith('by zero\\n')",
-        True,
-    ),
-    "clocks": "import time\nresult = [time.process_time() < 0, time.localtime().tm_year < 2000]",
-    "memory": "import mmap\nwith mmap.mmap(-1, 1 << 20) as m: m.madvise(4)\nresult = 0",
-    "spectral": (
-        "import numpy as np\nresult = round(float(np.linalg.svd(np.ones((50, 40)))[1][0]), 6)",
-        44.721360,
-    ),
-}  # fmt: skip
-
-
-@needs_kernel
-def test_what_honest_code_does_besides(laboratory):
-    programs = {name: entry if isinstance(entry, tuple) else (entry, None) for name, entry in WORKS.items()}
-    answers = laboratory.run([code for code, _ in programs.values()])
-    for (name, (_, expected)), answer in zip(programs.items(), answers, strict=True):
-        assert "result" in answer, (name, answer)
-        if expected is not None:
-            assert answer["result"] == expected, name
-        else:
-            assert not any(answer["result"] if isinstance(answer["result"], list) else [answer["result"]]), name
-
-
-ENDS = {
-    "abort": ("import os; os.abort()", -signal.SIGABRT),
-    "own signal": ("import signal; signal.raise_signal(signal.SIGTERM)", -signal.SIGTERM),
-    "segmentation fault": ("import ctypes; ctypes.string_at(1)", -signal.SIGSEGV),
-    "exit": ("import os; os._exit(7)", 7),
-    "no thread": (
-        "import threading, os\ntry: threading.Thread(target=int).start()\nexcept RuntimeError: os._exit(6)",
-        6,
-    ),
-}
-
-
-@needs_kernel
-def test_how_a_process_can_end(laboratory):
-    answers = laboratory.run([code for code, _ in ENDS.values()])
-    assert {n: a["status"] for n, a in zip(ENDS, answers, strict=True)} == {n: s for n, (_, s) in ENDS.items()}
 
 
 @needs_kernel
@@ -701,10 +402,8 @@ ABLATIONS = [
     (Layer.SECCOMP, [], THREAD, "RuntimeError"),
     (Layer.SECCOMP, [], FORK, "PermissionError"),
     (Layer.SECCOMP, [], UDP, "PermissionError"),
-    (Layer.SECCOMP, [], "import os\nos.utime('/dev/null')\nresult = True", "PermissionError"),
     (Layer.RESOURCE_LIMITS, [], MEMORY_BOMB, "OSError"),
     (Layer.NO_NEW_PRIVILEGES, [Layer.SECCOMP], NO_NEW_PRIVILEGES, None),
-    (Layer.NO_NEW_PRIVILEGES, [], READ_PASSWD, "FileNotFoundError"),
     (Layer.CAPABILITIES, [Layer.SECCOMP], CAPABLE, None),
 ]  # fmt: skip
 
@@ -724,13 +423,6 @@ def test_every_layer_stops_what_the_others_let_through(layer, left_out, code, er
 def has_capabilities():
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("CapEff")).split()[1], 16) > 0
-
-
-@needs_kernel
-def test_writing_stays_impossible_without_either_of_the_two(laboratory, victim):
-    create = f"import os\nos.open('{victim}', os.O_CREAT | os.O_WRONLY)"
-    for layer, error in ((Layer.LANDLOCK, "FileNotFoundError"), (Layer.SECCOMP, "PermissionError")):
-        assert laboratory.run([create], [layer])[0]["error"] == error
 
 
 # ---------------------------------------------------------------------- Landlock
@@ -796,38 +488,6 @@ def test_rules_for_files_and_folders(abi, tmp_path):
 
     assert in_a_fork(action) == 0
     assert (tmp_path / "open/a").read_text() == "open/a"
-
-
-@needs_kernel
-def test_landlock_needs_no_new_privileges_and_says_so():
-    script = """
-from lang_envs.sandbox.confinement import landlock, seccomp, privileges
-import os
-privileges.drop_capabilities()
-for attempt in (lambda: landlock.restrict([]), seccomp.install):
-    try: attempt()
-    except OSError as error: assert "forbid_new_privileges()" in str(error), error
-    else: raise SystemExit(1)
-assert privileges.prctl(39) == 0  # PR_GET_NO_NEW_PRIVS
-"""
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-
-
-def test_landlock_without_a_kernel_for_it():
-    with pytest.raises(OSError, match=r"Expected a kernel with Landlock"):
-        landlock.restrict([], abi=0)
-
-
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize(
-    ("abi", "fields"),
-    [
-        (1, (0x1FFF,)), (2, (0x3FFF,)), (3, (0x7FFF,)), (4, (0x7FFF, 3)), (5, (0xFFFF, 3)), (6, (0xFFFF, 3, 3)),
-        (7, (0xFFFF, 3, 3)), (8, (0xFFFF, 3, 3)), (9, (0x1FFFF, 3, 3)), (12, (0x1FFFF, 3, 3)),
-    ],
-)  # fmt: skip
-def test_every_right_of_an_abi_is_handled(abi, fields):
-    assert landlock._ruleset_attributes(abi) == struct.pack(f"={len(fields)}Q", *fields)
 
 
 @needs_kernel
@@ -902,28 +562,10 @@ def test_limits_are_only_lowered():
     assert in_a_fork(action) == 0
 
 
-@pytest.mark.parametrize("budgets", [(0, 1), (1, 0), (-1, 5)])
-def test_budgets_are_positive(budgets):
-    with pytest.raises(ValueError, match="Expected budgets above 0; got memory_bytes="):
-        resource_limits.limit_resources(memory_bytes=budgets[0], cpu_seconds=budgets[1])
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="address space is counted on Linux only")
-@pytest.mark.parametrize(("size", "fits"), [(100 << 20, True), (300 << 20, False)])
-def test_memory_is_counted_from_what_is_mapped(size, fits):
-    def action():
-        resource_limits.limit_resources(memory_bytes=200 << 20, cpu_seconds=10)
-        try:
-            bytearray(size)
-        except MemoryError:
-            return not fits
-        return fits
-
-    assert in_a_fork(action) == 0
-
-
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize(("ignore", "expected"), [(False, signal.SIGXCPU), (True, signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("ignore", "expected"),
+    [(False, signal.SIGXCPU), pytest.param(True, signal.SIGKILL, marks=pytest.mark.matrix)],
+)
 def test_processor_time_ends_a_process(ignore, expected):
     def action():
         if ignore:
@@ -957,23 +599,15 @@ def test_other_files_are_closed():
             os.close(descriptor)
 
 
-def test_a_child_whose_parent_is_gone_ends_at_once():
-    def action():
-        privileges.die_with_parent(os.getppid() + 1)
-        return True
-
-    assert in_a_fork(action) == 1
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's end")
 def test_a_child_dies_with_its_parent():
     read, write = os.pipe()
     parent = os.fork()
     if parent == 0:
         os.close(read)
-        own = os.getpid()
+        pid = os.getpid()
         if os.fork() == 0:
-            privileges.die_with_parent(own)
+            privileges.die_with_parent(pid)
             os.write(write, b"x")
             signal.pause()
         os.close(write)
@@ -984,11 +618,6 @@ def test_a_child_dies_with_its_parent():
         os.kill(parent, signal.SIGKILL)
         assert file.read() == b""  # the end of the last process that could write
     os.waitpid(parent, 0)
-
-
-def test_becoming_root_is_no_way_down():
-    with pytest.raises(ValueError, match="Expected user to be above 0"):
-        privileges.become(0)
 
 
 # ---------------------------------------------------------------------- namespaces
@@ -1033,42 +662,26 @@ def test_namespaces(user, pid):
     assert ((init, inner) == (1, 2)) == ("pid" in entered)
 
 
-def test_namespaces_that_are_forbidden_are_none(monkeypatch):
-    def refuse(flags):
-        raise PermissionError(flags)
-
-    monkeypatch.setattr(namespaces, "unshare", refuse)
-    assert namespaces.enter() == frozenset()
-
-
-def test_a_halfway_refusal_enters_nothing(monkeypatch):
-    # as where a security module lets a user namespace be made and strips it of its power
-    monkeypatch.setattr(namespaces, "_FLAGS", dict.fromkeys(namespaces._FLAGS, 0))
-    monkeypatch.setattr(namespaces, "_map_ids", lambda user, group: (_ for _ in ()).throw(PermissionError()))
-    monkeypatch.setattr(namespaces, "_CHOICES", (("user", "net"),))
-    assert namespaces.enter() == frozenset()
-
-
 # ---------------------------------------------------------------------- together
 
 
 def test_the_probe_agrees_with_a_look_at_the_system():
-    found = confinement.probe()
-    assert found.active | found.missing.keys() == frozenset(Layer)
-    assert not found.active & found.missing.keys()
-    assert found.active - {Layer.NAMESPACES} == confinement.available_layers()
-    assert found.is_sufficient == (found.active >= set(Layer) - {Layer.NAMESPACES})
+    probe = confinement.probe()
+    assert probe.active | probe.missing.keys() == frozenset(Layer)
+    assert not probe.active & probe.missing.keys()
+    assert probe.active - {Layer.NAMESPACES} == confinement.available_layers()
+    assert probe.is_sufficient == (probe.active >= set(Layer) - {Layer.NAMESPACES})
     assert privileges.prctl(PR_GET_NO_NEW_PRIVS) == 0  # the caller stays free
-    for layer, sentence in found.missing.items():
+    for layer, sentence in probe.missing.items():
         assert sentence.startswith(f"Without {layer}, ")
 
 
 def test_a_probe_that_fails_finds_nothing_and_says_so(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nonexistent/python")
-    found = confinement.probe()
-    assert found.active == frozenset()
-    assert not found.is_sufficient
-    assert "by the filter of system calls only: the trial itself failed" in found.missing[Layer.LANDLOCK]
+    probe = confinement.probe()
+    assert probe.active == frozenset()
+    assert not probe.is_sufficient
+    assert "by the filter of system calls only: the trial itself failed" in probe.missing[Layer.LANDLOCK]
 
 
 def test_elsewhere_than_on_linux_nothing_is_promised(monkeypatch):

@@ -9,37 +9,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lang_envs.datasets import BUNDLED, DATASETS, Dataset, load
-from lang_envs.envs.datascicoding.oracle import ORACLE_CODE, oracle_code
+from lang_envs.datasets import DATASETS, Dataset, load
+from lang_envs.envs.datascicoding.oracle import oracle_code
 from lang_envs.envs.datascicoding.scoring import auc, check_probabilities, splits
 
 BANNED = {"SVC", "NuSVC", "LinearSVC", "GridSearchCV"}
-WITHOUT_CODE = ("airlines", "breast-w", "spaceship-titanic")
-"""Tables whose rows were not at hand when code was searched for."""
 
 
 def scores(code: str, dataset: Dataset, random_states: Any) -> list[float]:
     names: dict[str, Any] = {}
     body = textwrap.indent(code, "    ")
     exec(f"import numpy as np\ndef build_model(x_train, y_train):\n{body}\n    return model\n", names)
-    found = []
+    areas = []
     for train, test in splits(dataset, random_states):
         probabilities = names["build_model"](dataset.x[train], dataset.y[train]).predict_proba(dataset.x[test])
         assert check_probabilities(probabilities, len(test), dataset.classes) is None
-        found.append(auc(dataset.y[test], probabilities))
-    return found
+        areas.append(auc(dataset.y[test], probabilities))
+    return areas
 
 
-@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize(
     ("name", "bound"),
     [
         ("balance-scale", 1.0),
-        ("balance-scale-full", 1.0),
-        ("wine", 0.999),
-        ("iris", 0.998),
-        ("breast-cancer", 0.994),
-        ("digits", 0.9995),
+        pytest.param("wine", 0.999, marks=pytest.mark.matrix),
+        pytest.param("iris", 0.998, marks=pytest.mark.matrix),
+        pytest.param("breast-cancer", 0.994, marks=pytest.mark.matrix),
+        pytest.param("digits", 0.9995, marks=pytest.mark.matrix),
     ],
 )
 def test_the_oracle_is_strong_quick_and_deterministic(name: str, bound: float) -> None:
@@ -60,17 +56,9 @@ def test_code_for_fetched_tables_runs_on_stand_ins(name: str, bound: float) -> N
     check(oracle_code(name), load(name, data="synthetic"), bound)
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize(("name", "bound"), [("airlines", 0.76), ("breast-w", 0.7), ("spaceship-titanic", 0.75)])
-def test_the_fallback_runs_on_stand_ins(name: str, bound: float) -> None:
-    assert oracle_code(name) == oracle_code("some other table")
-    check(oracle_code(name), load(name, data="synthetic"), bound)
-
-
-def test_which_tables_have_code() -> None:
-    assert set(BUNDLED) < set(ORACLE_CODE)
-    assert set(ORACLE_CODE) == (set(DATASETS) - set(WITHOUT_CODE)) | {"generated"}
-    assert set(WITHOUT_CODE) < set(DATASETS)
+def test_the_fallback_runs_on_a_stand_in() -> None:
+    assert oracle_code("airlines") == oracle_code("some other table")
+    check(oracle_code("airlines"), load("airlines", data="synthetic"), 0.76)
 
 
 @pytest.mark.parametrize("name", [*DATASETS, "generated", "some other table"])

@@ -13,41 +13,30 @@ import pytest
 pytest.importorskip("sklearn", reason="the extra datasci is not installed")
 
 from lang_envs.envs.datascicoding.sandbox_doctor import Diagnosis, Verdict, diagnose
-from lang_envs.sandbox.confinement.layers import Confinement, Layer, available_layers
+from lang_envs.sandbox.confinement.layers import Confinement, Layer
 
 ESSENTIAL = {Layer.LANDLOCK, Layer.SECCOMP}
 
 
 @pytest.fixture(scope="module")
-def found() -> Diagnosis:
+def diagnosis() -> Diagnosis:
     # in a place of its own: the tests of another worker may meet in the usual one
     with tempfile.TemporaryDirectory(prefix="le") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", folder)
         return diagnose()
 
 
-def test_honest_code_runs_and_gets_its_score(found: Diagnosis) -> None:
-    assert found.problem == ""
-    assert found.latency is not None
-    assert found.latency.score == pytest.approx(0.7858, abs=1e-3)
-    assert 0 < found.latency.warm < found.latency.first
-
-
-def test_every_layer_is_either_active_or_explained(found: Diagnosis) -> None:
-    active, missing = found.confinement.active, found.confinement.missing
-    assert active.isdisjoint(missing)
-    assert active | missing.keys() == set(Layer)
-    assert found.supervisor is not None
-    assert active <= found.supervisor.layers
-    assert active - {Layer.NAMESPACES} <= available_layers()
-    assert (found.verdict is Verdict.FULL) == (set(Layer) - active <= {Layer.NAMESPACES})
-    assert bool(found.supervisor.refused) == (not found.supervisor.layers >= ESSENTIAL)
+def test_honest_code_runs_and_gets_its_score(diagnosis: Diagnosis) -> None:
+    assert diagnosis.problem == ""
+    assert diagnosis.latency is not None
+    assert diagnosis.latency.score == pytest.approx(0.7858, abs=1e-3)
+    assert 0 < diagnosis.latency.warm < diagnosis.latency.first
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("layer", sorted(ESSENTIAL))
-def test_a_missing_layer_is_noticed(layer: Layer, found: Diagnosis) -> None:
-    if layer not in found.confinement.active:
+def test_a_missing_layer_is_noticed(layer: Layer, diagnosis: Diagnosis) -> None:
+    if layer not in diagnosis.confinement.active:
         pytest.skip(f"this machine has no {layer}")
     got = diagnose([layer])
     assert got.verdict is Verdict.REDUCED
@@ -56,7 +45,7 @@ def test_a_missing_layer_is_noticed(layer: Layer, found: Diagnosis) -> None:
     assert layer not in got.supervisor.layers
     assert f"without {layer}" in got.supervisor.refused
     assert got.latency is not None
-    assert got.latency.score == found.latency.score if found.latency else False
+    assert got.latency.score == diagnosis.latency.score if diagnosis.latency else False
 
 
 @pytest.fixture
@@ -76,18 +65,6 @@ def test_a_supervisor_that_cannot_start_makes_it_unusable(runtime_folder: Path) 
     assert got.confinement.active  # the layers are tried without a supervisor
 
 
-@pytest.mark.process
-def test_code_that_fails_makes_it_unusable(monkeypatch: pytest.MonkeyPatch, runtime_folder: Path) -> None:
-    from lang_envs.envs.datascicoding import sandbox_doctor as doctor
-
-    monkeypatch.setattr(doctor, "HONEST_CODE", "raise KeyError('x')")
-    got = diagnose()
-    assert got.verdict is Verdict.UNUSABLE
-    assert got.problem.startswith("Expected honest code to run; got runtime_error: KeyError")
-    assert got.supervisor is not None
-    assert got.latency is None
-
-
 @pytest.mark.parametrize(
     ("missing", "problem", "verdict"),
     [
@@ -99,6 +76,6 @@ def test_code_that_fails_makes_it_unusable(monkeypatch: pytest.MonkeyPatch, runt
         ([Layer.SECCOMP], "broken", Verdict.UNUSABLE),
     ],
 )
-def test_verdicts(missing: list[Layer], problem: str, verdict: Verdict, found: Diagnosis) -> None:
+def test_verdicts(missing: list[Layer], problem: str, verdict: Verdict, diagnosis: Diagnosis) -> None:
     confinement = Confinement(frozenset(Layer) - set(missing), dict.fromkeys(missing, "why"))
-    assert dataclasses.replace(found, confinement=confinement, problem=problem).verdict is verdict
+    assert dataclasses.replace(diagnosis, confinement=confinement, problem=problem).verdict is verdict

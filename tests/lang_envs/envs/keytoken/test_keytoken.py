@@ -35,7 +35,7 @@ def wrong(env: KeyTokenEnv) -> str:
 # ---------------------------------------------------------------------- sentences
 
 
-@pytest.mark.parametrize("kwargs", [{}, LONG, {"n_tokens": 1, "key_position": 0}, {"n_tokens": 9, "key_position": 8}])
+@pytest.mark.parametrize("kwargs", [LONG, {"n_tokens": 1, "key_position": 0}])
 def test_actions_differ_in_the_key_word_and_in_nothing_before_it(kwargs: dict[str, Any]) -> None:
     env = KeyTokenEnv(**kwargs)
     words = [sentence.split(" ") for sentence in env.sentences]
@@ -48,23 +48,13 @@ def test_actions_differ_in_the_key_word_and_in_nothing_before_it(kwargs: dict[st
 # ---------------------------------------------------------------------- decisions
 
 
-def test_the_observation_tells_everything_that_matters(env: KeyTokenEnv) -> None:
-    texts = [env.step_text(env.oracle_action())[0] for _ in range(4)]
-    assert texts[-1] == "No orders are left."
-    env.reset(seed=0)
-    for left in (4, 3, 2, 1):
-        key = env.oracle_action().split()[1]
-        assert env._describe() == f"The order is the {key}. Orders left: {left}. You take"
-        env.step_text(wrong(env))
-
-
 def test_the_key_word_decides(env: KeyTokenEnv) -> None:
     for right in (True, False, False, True):
-        said = env.oracle_action() if right else wrong(env)
+        sentence = env.oracle_action() if right else wrong(env)
         key = env.key
-        _, reward, terminated, truncated, info = env.step_text(said)
+        _, reward, terminated, truncated, info = env.step_text(sentence)
         assert (reward, info["key_correct"], truncated) == (0.25 * right, right, False)
-        assert (key in said.split()) is right
+        assert (key in sentence.split()) is right
         assert info["key"] == env.key
     assert terminated
     assert info["success"] is False
@@ -72,7 +62,7 @@ def test_the_key_word_decides(env: KeyTokenEnv) -> None:
     assert env.episode_return == 0.5
 
 
-@pytest.mark.parametrize("horizon", [1, 3, 7])
+@pytest.mark.parametrize("horizon", [1, 7])
 def test_an_episode_of_right_decisions_succeeds_and_returns_one(horizon: int) -> None:
     env = KeyTokenEnv(horizon=horizon)
     env.reset(seed=3)
@@ -80,16 +70,6 @@ def test_an_episode_of_right_decisions_succeeds_and_returns_one(horizon: int) ->
         _, _, terminated, truncated, info = env.step_text(env.oracle_action())
         assert (terminated, truncated, info["success"]) == (left == 0, False, left == 0)
     assert env.episode_return == pytest.approx(1.0, abs=1e-12)
-
-
-def test_an_invalid_action_passes_time_and_leaves_the_order(env: KeyTokenEnv) -> None:
-    env.step_text(env.oracle_action())
-    text, before = env._describe(), env.get_state()
-    said, reward, terminated, truncated, info = env.step_text("the onion the the the")
-    assert (said, reward, terminated, truncated) == (text, 0.0, False, False)
-    assert (info["invalid_action"], info["key_correct"]) == (True, False)
-    assert env.get_state()["np_random"] == before["np_random"]
-    assert env.elapsed_steps == 2
 
 
 def test_only_invalid_actions_run_into_the_time_limit() -> None:
@@ -128,16 +108,10 @@ def test_the_contract_holds_for_other_sizes(kwargs: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"n_tokens": 0}, "Expected n_tokens to be an integer of at least 1; got 0"),
         ({"key_position": 4}, "Expected key_position below n_tokens; got 4 and 4.* count from 0"),
-        ({"n_actions": 1}, "Expected n_actions to be an integer of at least 2; got 1"),
         ({"n_actions": 33}, "Expected at most 32 actions, one for each key word; got n_actions=33"),
         ({"max_steps": 3}, "Expected max_steps to be an integer of at least 4; got 3"),
         ({"n_tokens": 2, "variable_lengths": True}, "Expected room for different lengths after the key word"),
-        (
-            {"key_position": 3, "variable_lengths": True},
-            "Fix: an earlier key word, more tokens, or variable_lengths=False",
-        ),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(kwargs: dict[str, Any], message: str) -> None:
@@ -148,34 +122,16 @@ def test_sizes_that_do_not_fit_are_refused(kwargs: dict[str, Any], message: str)
 # ---------------------------------------------------------------------- pictures
 
 
-def test_the_text_drawing_tells_the_episode() -> None:
-    env = gym.make(ID, render_mode="ansi").unwrapped
-    env.reset(seed=0)
-    assert env.render().splitlines() == [
-        f"Order 1 of 4: the {env.key}",
-        "Answers (+ right, - wrong): . . . .",
-        "Key words (word 2 of an action): tomato, onion, lettuce, milk, candle",
-        "Last action: (none yet)",
-        "Steps 0 / 50    Return +0.000",
-    ]
-    for right in (True, False, True, True):
-        said = env.oracle_action() if right else wrong(env)
-        env.step_text(said)
-    lines = env.render().splitlines()
-    assert lines[:2] == ["All 4 orders are done", "Answers (+ right, - wrong): + - + +"]
-    assert lines[3:] == [f"Last action: {said}", "Steps 4 / 50    Return +0.750", "3 RIGHT"]
-
-
 @pytest.mark.parametrize("kwargs", [{}, {**LONG, "horizon": 60, "n_actions": 32}])
 def test_a_frame_shows_order_answers_and_what_was_said(kwargs: dict[str, Any]) -> None:
     env = gym.make(ID, render_mode="rgb_array", **kwargs).unwrapped
     env.reset(seed=0)
     frames = [env.render()]
-    for said in (env.oracle_action(), wrong(env), "\x1b[31m " * 400, "x" * 5000, None):
-        env.step_text(said)
+    for sentence in (env.oracle_action(), wrong(env), "\x1b[31m " * 400, "x" * 5000, None):
+        env.step_text(sentence)
         frames.append(env.render())
     assert {frame.shape for frame in frames} == {(256, 480, 3)}
-    assert all((one != other).any() for one, other in itertools.pairwise(frames))
+    assert all((frame != following).any() for frame, following in itertools.pairwise(frames))
 
 
 # ---------------------------------------------------------------------- its table
@@ -193,8 +149,7 @@ def test_its_table_has_the_values_of_the_closed_form() -> None:
     assert list(map(len, table.actions)) == [3, 13, 23, 34, 44, 54, 65]  # words and the end token
 
 
-@pytest.mark.parametrize("n_words", [2, 9, 64])
-@pytest.mark.parametrize("gamma_token", [1.0, 0.95, 0.5])
+@pytest.mark.parametrize(("n_words", "gamma_token"), [(9, 1.0), (64, 0.95)])
 def test_the_gap_of_the_naive_backup_is_the_predicted_one(n_words: int, gamma_token: float) -> None:
     from benchmarks.performance.theory import discrepancy, predicted_gap
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,9 +12,8 @@ import numpy as np
 import pytest
 
 from lang_envs.env_checker import Status, run_checks
-from lang_envs.envs.multikey.admissible import FILLER, key_slots
+from lang_envs.envs.multikey.admissible import FILLER
 from lang_envs.envs.multikey.env import TRAP_GAMMA, IndependentDecisions, LengthTrapEnv, MultiKeyEnv
-from lang_envs.wrappers import AdmissibleObservation
 
 ID, TRAP = "MultiKey-v0", "MultiKey-length-trap-v0"
 LARGEST = {"k": 6, "d": 6, "n_words": 2}
@@ -37,21 +35,7 @@ def env() -> Iterator[MultiKeyEnv]:
     env.close()
 
 
-def wrong(env: IndependentDecisions) -> str:
-    """An action without a right key: every other word than the oracle's in all slots."""
-    if isinstance(env, LengthTrapEnv):
-        return next(sentence for sentence in env.sentences if sentence != env.oracle_action())
-    assert isinstance(env, MultiKeyEnv)
-    right = env.oracle_action().split()
-    return " ".join(next(word for word in slot if word.split()[0] not in right) for slot in env.slots)
-
-
 # ---------------------------------------------------------------------- sentences
-
-
-def test_slots_of_keys_are_those_of_the_definition() -> None:
-    for k, d in itertools.product(range(1, 13), range(12)):
-        assert key_slots(k, d) == tuple(int((i + 0.5) * (k + d) / k) for i in range(k))
 
 
 def test_the_actions_are_all_combinations(env: MultiKeyEnv) -> None:
@@ -79,11 +63,11 @@ def pocket_ids(text: str) -> tuple[int, ...]:
 def test_the_recorded_episode_of_seed_0() -> None:
     env = gym.make(ID, invalid_action_reward=-0.5).unwrapped
     text, info = env.reset(seed=0)
-    seen = [(text, info["keys"])]
-    for said in ("cup jar egg tray", "pan jar milk tray", "pan pan pan pan", "cup pot egg tray", "cup jar egg fork"):
-        text, reward, terminated, truncated, info = env.step_text(said)
-        seen.append((text, info["keys"], reward, info["n_correct"], info["key_correct"], terminated, truncated))
-    assert seen == [
+    steps = [(text, info["keys"])]
+    for action in ("cup jar egg tray", "pan jar milk tray", "pan pan pan pan", "cup pot egg tray", "cup jar egg fork"):
+        text, reward, terminated, truncated, info = env.step_text(action)
+        steps.append((text, info["keys"], reward, info["n_correct"], info["key_correct"], terminated, truncated))
+    assert steps == [
         ("The order is the jar and the tray. Orders left: 4. You take", ["jar", "tray"]),
         ("The order is the jar and the fork. Orders left: 3. You take", ["jar", "fork"], 0.25, 2, True, False, False),
         ("The order is the pot and the fork. Orders left: 2. You take", ["pot", "fork"], 0.125, 1, False, False, False),
@@ -98,11 +82,11 @@ def test_the_recorded_episode_of_the_trap() -> None:
     env = gym.make(TRAP).unwrapped
     long = "pan" + " the" * 15
     text, info = env.reset(seed=1)
-    seen = [(text, info["sign"])]
-    for said in (long, "cup the", "", "cup the", long):
-        text, reward, _, _, info = env.step_text(said)
-        seen.append((text, info["sign"], reward, info["key_correct"]))
-    assert seen == [
+    steps = [(text, info["sign"])]
+    for action in (long, "cup the", "", "cup the", long):
+        text, reward, _, _, info = env.step_text(action)
+        steps.append((text, info["sign"], reward, info["key_correct"]))
+    assert steps == [
         ("The order is a gain. Orders left: 4. You take", "positive"),
         ("The order is a cost. Orders left: 3. You take", "negative", 0.25, True),
         ("The order is a cost. Orders left: 2. You take", "negative", -0.1875, True),
@@ -121,13 +105,13 @@ def test_distractors_have_no_effect(kwargs: dict[str, Any]) -> None:
         env.set_state(start)
         words = [word for word in sentence.split() if word != FILLER]
         rewards.setdefault(tuple(words[slot] for slot in env.key_slots), []).append(env.step_text(sentence)[1])
-    assert [len(set(found)) for found in rewards.values()] == [1] * env.n_words**env.k
-    assert {len(found) for found in rewards.values()} == {env.n_words**env.d}
+    assert [len(set(paid)) for paid in rewards.values()] == [1] * env.n_words**env.k
+    assert {len(paid) for paid in rewards.values()} == {env.n_words**env.d}
     env.set_state(start)
     assert [keys for keys, (first, *_) in rewards.items() if first == 1 / env.horizon] == [env.keys]
 
 
-@pytest.mark.parametrize("kwargs", [{}, *SIZES, LARGEST])
+@pytest.mark.parametrize("kwargs", [{}, SIZES[3], LARGEST])
 def test_the_oracle_returns_one_and_succeeds(kwargs: dict[str, Any]) -> None:
     env = MultiKeyEnv(**kwargs)
     env.reset(seed=3)
@@ -174,16 +158,15 @@ def enumerated(env: IndependentDecisions, targets: list[tuple[int, ...]]) -> tup
 @pytest.mark.parametrize("kwargs", [{}, *SIZES])
 def test_exact_scores_are_those_of_an_enumeration(kwargs: dict[str, Any]) -> None:
     env = MultiKeyEnv(**kwargs)
-    found = enumerated(env, list(itertools.product(range(env.n_words), repeat=env.k)))
-    np.testing.assert_allclose((env.optimal_return, env.random_return, env.random_success), found, atol=1e-12)
+    scores = enumerated(env, list(itertools.product(range(env.n_words), repeat=env.k)))
+    np.testing.assert_allclose((env.optimal_return, env.random_return, env.random_success), scores, atol=1e-12)
 
 
-@pytest.mark.parametrize(("sign", "targets"), [("both", [(0,), (1,)]), ("positive", [(0,)]), ("negative", [(1,)])])
-@pytest.mark.parametrize("horizon", [1, 4])
-def test_exact_scores_of_the_trap(sign: str, targets: list[tuple[int, ...]], horizon: int) -> None:
-    env = LengthTrapEnv(sign=sign, horizon=horizon)
-    found = enumerated(env, targets)
-    np.testing.assert_allclose((env.optimal_return, env.random_return, env.random_success), found, atol=1e-12)
+@pytest.mark.parametrize(("sign", "targets"), [("both", [(0,), (1,)]), ("negative", [(1,)])])
+def test_exact_scores_of_the_trap(sign: str, targets: list[tuple[int, ...]]) -> None:
+    env = LengthTrapEnv(sign=sign, horizon=4)
+    scores = enumerated(env, targets)
+    np.testing.assert_allclose((env.optimal_return, env.random_return, env.random_success), scores, atol=1e-12)
 
 
 # ---------------------------------------------------------------------- the trap
@@ -214,8 +197,7 @@ def trap_choices(env: LengthTrapEnv, actions: tuple[Any, ...], gamma_token: floa
 
 
 @pytest.mark.parametrize("tokens", [pocket_ids, lambda text: (*text.encode(), 256)], ids=["pocket", "bytes"])
-@pytest.mark.parametrize("sign", ["both", "positive", "negative"])
-@pytest.mark.parametrize("horizon", [1, 2, 3, 4])
+@pytest.mark.parametrize(("sign", "horizon"), [("both", 4), ("positive", 1), ("negative", 2)])
 def test_a_discount_inside_actions_prefers_the_wrong_sentence(tokens: Any, sign: str, horizon: int) -> None:
     env = LengthTrapEnv(sign=sign, horizon=horizon)
     actions = tuple(map(tokens, env.sentences))
@@ -235,20 +217,6 @@ def test_costs_cannot_be_avoided_by_invalid_actions(sign: str, cost: float) -> N
     assert env.episode_return <= env.optimal_return
 
 
-# ---------------------------------------------------------------------- long lists
-
-
-def test_the_bound_of_the_list_is_that_of_the_environment() -> None:
-    for kwargs in ({}, {"k": 4, "d": 4}):  # as all other environments
-        assert AdmissibleObservation(gym.make(ID, **kwargs)).observation_space["admissible_actions"].max_length == 16384
-    env = AdmissibleObservation(gym.make(ID, **LARGEST))
-    seen, info = env.reset(seed=0)
-    assert len(seen["admissible_actions"]) == env.observation_space["admissible_actions"].max_length == 268_288
-    assert json.loads(seen["admissible_actions"]) == info["admissible_actions"]
-    assert seen in env.observation_space
-    assert AdmissibleObservation(env.env, max_list_length=500).observation_space["admissible_actions"].max_length == 500
-
-
 # ---------------------------------------------------------------------- the contract with other arguments
 
 
@@ -260,11 +228,8 @@ def test_the_contract_holds_for_other_sizes(kwargs: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"k": True}, "Expected k to be an integer of at least 1; got True"),
-        ({"n_words": 1}, "Expected n_words to be an integer of at least 2; got 1"),
         ({"reward": "any"}, r"Expected reward to be one of \['additive', 'all'\]; got 'any'"),
         ({"horizon": 0}, "Expected horizon to be an integer from 1 to 4; got 0"),
-        ({"max_steps": 3}, "Expected max_steps to be an integer of at least 4; got 3"),
         ({"k": 7, "d": 6}, r"Expected at most 4,096 actions, n_words \*\* \(k \+ d\); got 2 \*\* 13"),
         ({"k": 1, "d": 1, "n_words": 25}, r"Expected at most 48 words, n_words \* \(k \+ d\); got 25 \* 2"),
     ],
@@ -278,7 +243,6 @@ def test_arguments_that_do_not_fit_are_refused(kwargs: dict[str, Any], message: 
     ("kwargs", "message"),
     [
         ({"sign": "plus"}, r"Expected sign to be one of \['both', 'positive', 'negative'\]; got 'plus'"),
-        ({"short_length": 0}, "Expected short_length to be an integer of at least 1; got 0"),
         ({"short_reward": 0.48}, r"Expected short_reward strictly between 0.95 \*\* 14 = 0.4877 and 1; got 0.48"),
         ({"long_length": 5}, r"strictly between 0.95 \*\* 3 = 0.8574 and 1; got 0.75.* Fix: lengths further apart"),
     ],
@@ -286,20 +250,3 @@ def test_arguments_that_do_not_fit_are_refused(kwargs: dict[str, Any], message: 
 def test_arguments_of_the_trap_that_do_not_fit_are_refused(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LengthTrapEnv(**kwargs)
-
-
-# ---------------------------------------------------------------------- pictures
-
-
-@pytest.mark.parametrize(
-    ("env_id", "kwargs"), [(ID, {}), (ID, {**LARGEST, "variable_lengths": True}), (TRAP, {"sign": "positive"})]
-)
-def test_a_frame_shows_order_answers_and_the_last_action(env_id: str, kwargs: dict[str, Any]) -> None:
-    env = gym.make(env_id, render_mode="rgb_array", **kwargs).unwrapped
-    env.reset(seed=0)
-    frames = [env.render()]
-    for said in (env.oracle_action(), wrong(env), "\x1b[31m " * 400, "x" * 5000, None):
-        env.step_text(said)
-        frames.append(env.render())
-    assert {frame.shape for frame in frames} == {(256, 480, 3)}
-    assert all((one != other).any() for one, other in itertools.pairwise(frames))

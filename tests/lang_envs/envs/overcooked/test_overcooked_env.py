@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
-from lang_envs import LangEnvsError
 from lang_envs.envs.overcooked.env import KitchenReward, OvercookedEnv
 from lang_envs.envs.overcooked.kitchen import Event
-from lang_envs.envs.overcooked.tasks import TASKS
 
 
 @pytest.mark.parametrize(
@@ -32,22 +30,6 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
         OvercookedEnv(**arguments)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_info(task: str) -> None:
-    env = OvercookedEnv(task)
-    _, info = env.reset()
-    assert set(info) == {"admissible_actions", "features", "primitive_steps", "success", "invalid_action"}
-    assert (info["features"].dtype, info["features"].shape) == (np.int64, (18 if task == "tomato-salad" else 26,))
-    assert info["features"][-7:].tolist() == [int(n == TASKS[task].index) for n in range(7)]
-    assert info["primitive_steps"] == 0
-    *_, info = env.step_text("pick up the tomato")
-    assert info["primitive_steps"] == 2
-    *_, info = env.step_text("chop nothing")
-    assert info["primitive_steps"] == 1
-    _, info = env.reset()
-    assert info["primitive_steps"] == 0
-
-
 def test_reward_folds_the_primitives_of_a_macro_action() -> None:
     reward = KitchenReward(chop=8.0, deliver=16.0, misdeliver=-4.0, step=-1.0, discount=0.5)
     assert reward.of_run((Event.NONE,)) == -1.0
@@ -60,19 +42,6 @@ def test_reward_folds_the_primitives_of_a_macro_action() -> None:
 def test_a_reward_that_is_no_number_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="Expected finite numbers for a KitchenReward"):
         KitchenReward(step=value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"invalid_action_reward": float("nan")}, ValueError, "Expected invalid_action_reward to be a finite number"),
-        ({"once_only_chop_reward": "False"}, TypeError, "Expected once_only_chop_reward to be True or False; got 'F"),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_of_every_family(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        OvercookedEnv(**arguments)
 
 
 def test_reward_is_an_argument() -> None:
@@ -133,19 +102,3 @@ def test_the_limit_is_an_argument() -> None:
     assert env.elapsed_primitives == 7  # never cut
     env.reset()
     assert env.elapsed_primitives == 0
-
-
-def test_shuffled_actions_are_the_same_in_another_order() -> None:
-    plain, shuffled, twin = OvercookedEnv(), OvercookedEnv(shuffle_actions=True), OvercookedEnv(shuffle_actions=True)
-    orders = set()
-    for seed in range(20):
-        (_, info), (_, mixed), (_, again) = (env.reset(seed=seed) for env in (plain, shuffled, twin))
-        assert sorted(mixed["admissible_actions"]) == sorted(info["admissible_actions"])
-        assert mixed["admissible_actions"] == again["admissible_actions"] == shuffled.admissible_actions()
-        orders.add(tuple(mixed["admissible_actions"]))
-    assert len(orders) > 10
-    twin.reset(seed=99)
-    twin.set_state(shuffled.get_state())
-    assert twin.admissible_actions() == shuffled.admissible_actions()
-    with pytest.raises(LangEnvsError, match="shuffle_actions"):
-        plain.set_state(shuffled.get_state())

@@ -118,8 +118,7 @@ def test_oracle_plan(name: str) -> None:
         state = graph.after[state, index]
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [SMALL, *(pytest.param(name, marks=pytest.mark.matrix) for name in list(TASKS)[1:])])
 def test_oracle_is_shortest_from_every_state(name: str) -> None:
     graph = macro_graph(name)
     distance = graph.macros_to_delivery()
@@ -151,20 +150,6 @@ def test_other_recipes(name: str, macros: int) -> None:
 
 
 # ---------------------------------------------------------------------- the limit
-
-
-@pytest.mark.parametrize("name", [SMALL, LARGE])
-def test_a_macro_action_is_never_cut(name: str) -> None:
-    env, graph = OvercookedEnv(name), macro_graph(name)
-    ends = np.arange(LIMIT)[:, None, None] + np.where(graph.times_reached()[:, :, None], graph.primitives, 0)
-    time, state, macro = np.unravel_index(ends.argmax(), ends.shape)
-    assert ends.max() == 209
-    play_to(env, graph, time, state)
-    assert env.elapsed_primitives == time < LIMIT
-    _, reward, terminated, truncated, info = env.step_text(env.admissible_actions()[macro])
-    assert (env.elapsed_primitives, info["primitive_steps"]) == (209, graph.primitives[state, macro])
-    assert (terminated, truncated, info["success"]) == (False, True, False)
-    assert reward == graph.rewards[state, macro]
 
 
 @pytest.mark.parametrize("name", [SMALL, LARGE])
@@ -208,7 +193,7 @@ def test_the_sentence_determines_the_phrases(name: str) -> None:
         listed = admissible_phrases(graph.task, state, VIEW_RADIUS)
         assert len(set(listed)) == len(listed)
         phrases[describe.observation(graph.task, state, VIEW_RADIUS)].add(listed)
-    assert {said: lists for said, lists in phrases.items() if len(lists) > 1} == {}
+    assert {text: lists for text, lists in phrases.items() if len(lists) > 1} == {}
 
 
 BEFORE_FIRST, TOMATO_HOME, LETTUCE_HOME, ONION_HOME = Cell(1, 1), Cell(0, 5), Cell(1, 6), Cell(2, 6)
@@ -236,7 +221,6 @@ def kitchen(
 
 # name: (before, move, after or None for unchanged, event)
 PRIMITIVES: dict[str, tuple[KitchenState, Move, KitchenState | None, Event]] = {
-    "wall, empty hand": (kitchen(BESIDE_COUNTER), Move.UP, None, Event.NONE),
     "pick up with full hand": (kitchen(Cell(1, 5), bowl=HAND), Move.UP, None, Event.NONE),
     "pick up filled bowl": (
         kitchen(BESIDE_COUNTER, IN_BOWL, 3, COUNTER),
@@ -248,19 +232,6 @@ PRIMITIVES: dict[str, tuple[KitchenState, Move, KitchenState | None, Event]] = {
         kitchen(BEFORE_FIRST, onion=Food(BOARD_1, 2)),
         Move.LEFT,
         kitchen(BEFORE_FIRST, onion=Food(BOARD_1, 3)),
-        Event.NONE,
-    ),
-    "stroke with full hand": (kitchen(BEFORE_FIRST, BOARD_1, 1, HAND), Move.LEFT, None, Event.NONE),
-    "take bowl from board": (
-        kitchen(BEFORE_FIRST, bowl=BOARD_1),
-        Move.LEFT,
-        kitchen(BEFORE_FIRST, bowl=HAND),
-        Event.NONE,
-    ),
-    "put partly chopped on board": (
-        kitchen(BEFORE_FIRST, HAND, 1),
-        Move.LEFT,
-        kitchen(BEFORE_FIRST, BOARD_1, 1),
         Event.NONE,
     ),
     "bowl takes chopped from board": (
@@ -275,23 +246,10 @@ PRIMITIVES: dict[str, tuple[KitchenState, Move, KitchenState | None, Event]] = {
         kitchen(BEFORE_FIRST, IN_BOWL, 3, HAND),
         Event.NONE,
     ),
-    "unchopped into bowl on board": (kitchen(BEFORE_FIRST, HAND, 2, BOARD_1), Move.LEFT, None, Event.NONE),
     "food onto food on board": (
         kitchen(BEFORE_FIRST, HAND, 3, lettuce=Food(BOARD_1, 3)),
         Move.LEFT,
         None,
-        Event.NONE,
-    ),
-    "put on plain counter": (
-        kitchen(BESIDE_COUNTER, HAND, 0),
-        Move.UP,
-        kitchen(BESIDE_COUNTER, COUNTER, 0),
-        Event.NONE,
-    ),
-    "take from plain counter": (
-        kitchen(BESIDE_COUNTER, COUNTER, 0),
-        Move.UP,
-        kitchen(BESIDE_COUNTER, HAND, 0),
         Event.NONE,
     ),
     "chopped into bowl on counter leaves the bowl": (
@@ -306,9 +264,7 @@ PRIMITIVES: dict[str, tuple[KitchenState, Move, KitchenState | None, Event]] = {
         kitchen(BESIDE_COUNTER, IN_BOWL, 3, HAND),
         Event.NONE,
     ),
-    "bowl onto unchopped on counter": (kitchen(BESIDE_COUNTER, COUNTER, 1, HAND), Move.UP, None, Event.NONE),
     "serve chopped food": (kitchen(BEFORE_HATCH, HAND, 3), Move.LEFT, kitchen(BEFORE_HATCH), Event.MISDELIVERED),
-    "serve empty bowl": (kitchen(BEFORE_HATCH, bowl=HAND), Move.LEFT, kitchen(BEFORE_HATCH), Event.MISDELIVERED),
     "serve incomplete dish": (
         kitchen(BEFORE_HATCH, IN_BOWL, 3, HAND),
         Move.LEFT,

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import random
-from itertools import combinations
-
-import gymnasium as gym
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from walk import IDS, same
 
 from lang_envs.envs.virtualhome.env import VirtualHomeEnv
 from lang_envs.envs.virtualhome.rules import HomeState, Rules
 from lang_envs.envs.virtualhome.tasks import TASKS, HomeTask
-from lang_envs.rendering import COLORS, THINGS
+from lang_envs.rendering import COLORS
 
 SHAPE = (528, 640, 3)
 PLAN = 448  # rows; below them the status strip, whose clock differs from step to step anyway
-KITCHEN, LIVING_ROOM = (slice(0, 212), slice(0, 404)), (slice(236, 448), slice(232, 640))
 EAT, WATCH = TASKS
 
 
@@ -96,25 +90,6 @@ def test_every_visible_difference_shows_in_picture_and_text(name: str) -> None:
     assert len(pictures) == len(texts) == len(looks) > 20
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_what_nobody_can_see_does_not_show(name: str) -> None:
-    env, task = home_env(name), TASKS[name]
-    alike: dict[object, list[HomeState]] = {}
-    for state in reachable(task):
-        alike.setdefault(visible(task, state), []).append(state)
-    several = [states for states in alike.values() if len(states) > 1]
-    assert len(several) > 5
-    for states in several[:40]:
-        assert len({plan_of(env, state).tobytes() for state in states}) == 1
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_frames_of_an_oracle_episode_differ_at_a_glance(name: str) -> None:
-    frames = [frame[:PLAN] for frame in oracle_frames(home_env(name))]
-    changed = [(left != right).any(axis=-1).sum() for left, right in combinations(frames, 2)]
-    assert min(changed) > 200  # pixels: more than a stray dot
-
-
 def n_pixels(frame: NDArray[np.uint8], color: str) -> int:
     rgb = tuple(bytes.fromhex(COLORS[color][1:]))
     return int((frame[PLAN:] == rgb).all(axis=-1).sum())
@@ -146,7 +121,7 @@ def test_success_is_written_at_the_goal_and_only_there(name: str) -> None:
     assert "SUCCESS" not in text_of(env)
 
 
-@pytest.mark.parametrize("action", [None, "W" * 3000, "two\nlines\x00\t", "\ud800 漢字 🥞"])
+@pytest.mark.parametrize("action", ["W" * 3000, "two\nlines\x00\t\ud800 漢字 🥞"])
 def test_any_text_can_be_the_last_action(action: str | None) -> None:
     env = home_env()
     frame = after(env, action)
@@ -155,28 +130,3 @@ def test_any_text_can_be_the_last_action(action: str | None) -> None:
     lines = text_of(env)
     assert len(lines) == len(text_of(home_env()))
     assert all(line.isprintable() for line in lines)
-
-
-@pytest.mark.parametrize("env_id", [env_id for env_id in IDS if env_id.startswith("VirtualHome")])
-def test_things_of_every_id_have_drawings_of_their_own(env_id: str) -> None:
-    env = gym.make(env_id, render_mode="rgb_array").unwrapped
-    assert isinstance(env, VirtualHomeEnv)
-    env.reset(seed=0)
-    nouns = {env.wording.the(role).removeprefix("the ") for role in env.home_task.scene.item_index}
-    assert nouns <= THINGS
-    assert after(env).shape == SHAPE
-
-
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("mode", ["ansi", "rgb_array"])
-@pytest.mark.parametrize("name", TASKS)
-def test_rendering_changes_nothing_and_draws_no_numbers(name: str, mode: str) -> None:
-    env, over = home_env(name, mode, distractors=2), False
-    while not over:
-        _, _, over, _, _ = env.step_text(env.oracle_action())
-        before, python, numpy = env.get_state(), random.getstate(), np.random.get_state()
-        first, second = env.render(), env.render()
-        assert same(env.get_state(), before)
-        assert same(first, second)
-        assert random.getstate() == python
-        assert same(np.random.get_state(), numpy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import product
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 from home_graph import HomeGraph, home_graph
 from walk import same
 
-from lang_envs import LangEnvsError
 from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.env import VirtualHomeEnv
 from lang_envs.envs.virtualhome.rules import IN_HAND, HomeState, Verb
-from lang_envs.envs.virtualhome.tasks import DISTRACTORS, TASKS
+from lang_envs.envs.virtualhome.tasks import TASKS
 from lang_envs.envs.virtualhome.wording import PHRASINGS, Wording
 
 HEAT, WATCH = "food-preparation", "entertainment"
@@ -27,12 +25,9 @@ NOUNS = {
 }
 # Fields drawn at reset, and the number of their values.
 OPEN: dict[str, tuple[str, dict[str, Any], int]] = {
-    "one noun": (HEAT, {"nouns": NOUNS[HEAT]}, 3),
     "two nouns": (WATCH, {"nouns": NOUNS[WATCH]}, 6),
     "phrasing": (HEAT, {"phrasing": "any"}, len(PHRASINGS)),
-    "one distractor": (WATCH, {"distractors": 1}, 6),
     "two distractors": (HEAT, {"distractors": 2}, 6 * 5 // 2),
-    "nouns and phrasing": (HEAT, {"nouns": NOUNS[HEAT], "phrasing": "any"}, 3 * len(PHRASINGS)),
 }
 EACH_OPEN = pytest.mark.parametrize(("name", "arguments", "n_ways"), OPEN.values(), ids=OPEN)
 
@@ -56,9 +51,9 @@ def random_walk(env: VirtualHomeEnv, n_steps: int, seed: int) -> list[tuple[Any,
     """Steps by commands of the set, listed or not; across the ends of episodes."""
     rng, steps = np.random.default_rng(seed), []
     for _ in range(n_steps):
-        said = env.command_set[rng.integers(len(env.command_set))]
-        text, reward, terminated, truncated, info = env.step_text(said)
-        steps.append((said, text, reward, terminated, truncated, info["admissible_actions"], fixed(env)))
+        command = env.command_set[rng.integers(len(env.command_set))]
+        text, reward, terminated, truncated, info = env.step_text(command)
+        steps.append((command, text, reward, terminated, truncated, info["admissible_actions"], fixed(env)))
         if terminated or truncated:
             env.reset()
     return steps
@@ -107,17 +102,17 @@ def test_orders_differ_between_episodes_and_are_kept_in_one() -> None:
         starts.add(tuple(info["admissible_actions"]))
         rank: dict[tuple[str, str], int] = {}
         for _ in range(15):
-            said = env.oracle_action()
+            command = env.oracle_action()
             listed = env.admissible_actions()
             assert listed == env.admissible_actions()
             assert sorted(listed) == sorted(plain.admissible_actions())
-            for place, text in enumerate(listed):
-                for other in listed[place + 1 :]:
+            for position, text in enumerate(listed):
+                for other in listed[position + 1 :]:
                     assert rank.setdefault((text, other), 1) == 1
                     assert rank.setdefault((other, text), -1) == -1
-            if env.step_text(said)[2]:
+            if env.step_text(command)[2]:
                 break
-            plain.step_text(said)
+            plain.step_text(command)
     assert len(starts) > 15
 
 
@@ -134,59 +129,6 @@ def test_a_state_in_mid_episode_holds_the_draw(name: str, arguments: dict[str, A
         # 60 more steps: the next draw is the same too
         assert same(random_walk(other, 60, seed), random_walk(env, 60, seed))
         assert same(other.get_state(), env.get_state())
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{}, {"nouns": {"pancake": "pizza"}}, {"phrasing": 2}, {"distractors": ["candle", "spoon"]}, {"describe": "full"}],
-    ids=str,
-)
-def test_where_nothing_is_open_nothing_is_drawn(arguments: dict[str, Any]) -> None:
-    env = VirtualHomeEnv(HEAT, **arguments)
-    env.reset(seed=0)
-    before, start = env.np_random.bit_generator.state, fixed(env)
-    env.reset()
-    assert (env.np_random.bit_generator.state, fixed(env)) == (before, start)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "others"),
-    [
-        ({"nouns": {"pancake": ["pizza", "cheese"]}}, {"nouns": {"pancake": ["pizza", "soup"]}}),
-        ({"distractors": 1}, {"distractors": 2}),
-        ({"distractors": 1}, {"distractors": ["candle"]}),
-        ({"shuffle_actions": True}, {}),
-        ({"max_steps": 51}, {}),
-    ],
-    ids=str,
-)
-def test_a_state_fits_only_where_the_same_is_left_open(arguments: dict[str, Any], others: dict[str, Any]) -> None:
-    env, other = VirtualHomeEnv(HEAT, **arguments), VirtualHomeEnv(HEAT, **others)
-    env.reset(seed=0)
-    other.reset(seed=0)
-    for one, two in ((env, other), (other, env)):
-        with pytest.raises(LangEnvsError, match="Expected a state of"):
-            one.set_state(two.get_state())
-
-
-# ---------------------------------------------------------------------- nouns and phrasings
-
-
-@BOTH
-@pytest.mark.parametrize("phrasing", range(len(PHRASINGS)))
-def test_a_phrasing_changes_words_only(name: str, phrasing: int) -> None:
-    plain, env = VirtualHomeEnv(name), VirtualHomeEnv(name, phrasing=phrasing)
-    plain.reset()
-    env.reset()
-    rng = np.random.default_rng(phrasing)
-    for _ in range(45):
-        number = rng.integers(len(plain.command_set))
-        one, two = plain.step_text(plain.command_set[number]), env.step_text(env.command_set[number])
-        assert one[1:4] == two[1:4]
-        assert same(one[4]["features"], two[4]["features"])
-        listed = [[e.command_set.index(text) for text in e.admissible_actions()] for e in (plain, env)]
-        assert listed[0] == listed[1]
-        assert (one[0] == two[0]) is (phrasing == 0)
 
 
 # ---------------------------------------------------------------------- distractors
@@ -223,35 +165,12 @@ def test_distractors_are_walked_to_grabbed_and_put_back(name: str) -> None:
     assert env.home_state == start
 
 
-TWO_IN_HAND = ("walk to the candle", "grab the candle", "walk to the teapot", "grab the teapot")
-
-
-@pytest.mark.parametrize(
-    ("name", "commands", "freed"),
-    [
-        (HEAT, ("walk to the pancake", "grab the pancake"), "candle"),
-        (HEAT, ("walk to the microwave", "open the microwave"), "teapot"),
-        (WATCH, ("walk to the milk", "grab the milk"), "teapot"),
-    ],
-)
-def test_two_hands_full_of_distractors_refuse(name: str, commands: tuple[str, str], freed: str) -> None:
-    env = VirtualHomeEnv(name, distractors=["candle", "teapot"])
-    env.reset()
-    assert all(say(env, *TWO_IN_HAND))
-    assert say(env, *commands) == [True, False]
-    assert all(say(env, f"put back the {freed}", *commands))
-
-
 def without_distractors(state: HomeState, graph: HomeGraph) -> HomeState:
-    own = len(graph.task.scene.items) - len(graph.task.distractors)
-    return state._replace(items=state.items[:own], near=state.near - set(graph.task.distractors))
+    n_items = len(graph.task.scene.items) - len(graph.task.distractors)
+    return state._replace(items=state.items[:n_items], near=state.near - set(graph.task.distractors))
 
 
-BESIDES = [(HEAT, ("candle", "teapot")), (WATCH, ("candle",)), (WATCH, ("candle", "teapot"))]
-
-
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize(("name", "lying"), BESIDES)
+@pytest.mark.parametrize(("name", "lying"), [(HEAT, ("candle", "teapot")), (WATCH, ("candle",))])
 def test_distractors_change_nothing_but_the_hands(name: str, lying: tuple[str, ...]) -> None:
     """Seen without its distractors every state is one of the plain home, with the same features, goal and list."""
     plain, graph = home_graph(name), home_graph(name, *lying)
@@ -274,13 +193,6 @@ def test_distractors_change_nothing_but_the_hands(name: str, lying: tuple[str, .
             assert (seen_as[graph.after[:, n_own + command]] == seen_as).all()
 
 
-@pytest.mark.parametrize(("name", "lying"), BESIDES)
-def test_with_distractors_the_goal_stays_as_near_and_never_gets_lost(name: str, lying: tuple[str, ...]) -> None:
-    plain, graph = home_graph(name), home_graph(name, *lying)
-    assert graph.distance()[0] == plain.distance()[0]
-    assert np.isfinite(graph.distance()).all()
-
-
 @BOTH
 @pytest.mark.parametrize("described", ["published", "full"])
 def test_what_is_told_of_distractors(name: str, described: Any) -> None:
@@ -298,40 +210,15 @@ def test_what_is_told_of_distractors(name: str, described: Any) -> None:
     assert len({candle for _, candle in told.values()}) == 4  # unseen, seen, near, in hand
 
 
-@BOTH
-@pytest.mark.parametrize("phrasing", range(len(PHRASINGS)))
-@pytest.mark.parametrize("described", ["published", "full"])
-def test_the_longest_nouns_fit_the_spaces(name: str, phrasing: int, described: Any) -> None:
-    plain = VirtualHomeEnv(name)
-    roles = (*plain.home_task.scene.item_index, *plain.home_task.scene.fixture)
-    nouns = {role: f"{role:x<32}".replace(" ", "x") for role in roles}
-    env = VirtualHomeEnv(name, nouns=nouns, phrasing=phrasing, distractors=3, describe=described)
-    text, _ = env.reset(seed=0)
-    assert all(len(said) < env.action_space.max_length for said in env.command_set)
-    longest = max(len(step[1]) for step in random_walk(env, 1000, seed=0))
-    assert len(text) <= longest <= env.observation_space.max_length
-
-
 # ---------------------------------------------------------------------- everything together
-
-NOUN_CHOICES = {HEAT: [None, NOUNS[HEAT]], WATCH: [None, NOUNS[WATCH]]}
-COMBINATIONS = [
-    (
-        name,
-        {"nouns": nouns, "phrasing": phrasing, "distractors": lying, "describe": described, "shuffle_actions": mixed},
-    )
-    for name in (HEAT, WATCH)
-    for nouns, phrasing, lying, described, mixed in product(
-        NOUN_CHOICES[name], (0, 2, "any"), (0, 1, ["teapot"]), ("published", "full"), (False, True)
-    )
-]
 
 
 @pytest.mark.parametrize("name", [HEAT, WATCH])
 def test_every_combination_is_solved_by_the_oracle(name: str) -> None:
-    kits = [arguments for task, arguments in COMBINATIONS if task == name]
-    assert len(kits) == 72
-    for arguments in kits:
+    names = ("nouns", "phrasing", "distractors", "describe", "shuffle_actions")
+    choices = ([None, NOUNS[name]], (0, 2, "any"), (0, 1, ["teapot"]), ("published", "full"), (False, True))
+    for values in product(*choices):
+        arguments = dict(zip(names, values, strict=True))
         env = VirtualHomeEnv(name, **arguments)
         for seed in range(3):
             env.reset(seed=seed)
@@ -349,17 +236,13 @@ def test_every_combination_is_solved_by_the_oracle(name: str) -> None:
             r"Expected task to be one of \['food-preparation', 'entertainment'\]; got 'laundry'. Fix: ",
         ),
         ({"phrasing": len(PHRASINGS)}, r"Expected phrasing to be one of \[0, 1, 2, 'any'\]; got 3"),
-        ({"nouns": {"pancake": 3}}, r"Expected nouns\['pancake'\] to be a noun, or a list of several, .*; got 3"),
-        ({"max_steps": 0}, "Expected max_steps to be an integer of at least 1; got 0"),
         (
             {"nouns": {"milk": "juice"}},
             r"Expected every role in nouns to be one of \['pancake', 'microwave'\]; got 'milk'",
         ),
         ({"nouns": {"pancake": "x" * 33}}, r"Expected nouns\['pancake'\] to be .* 1 to 32 .*; got 'x{33}'"),
         ({"nouns": {"pancake": "microwave"}}, r"Expected every noun to mean one thing.*\['microwave'\]"),
-        ({"nouns": {"microwave": "candle"}}, r"Expected every noun to mean one thing.*\['candle'\].* Fix: choose"),
         ({"distractors": 4}, "Expected 0 to 3 different distractors; got 4"),
-        ({"distractors": ["candle", "candle"]}, r"Expected 0 to 3 different distractors; got \['candle', 'candle'\]"),
         ({"distractors": ["sofa"]}, r"Expected every distractor to be one of \['candle', .*\]; got 'sofa'"),
     ],
     ids=str,
@@ -367,32 +250,3 @@ def test_every_combination_is_solved_by_the_oracle(name: str) -> None:
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VirtualHomeEnv(**arguments)
-
-
-def test_what_was_drawn_long_ago_is_forgotten() -> None:
-    env = VirtualHomeEnv(HEAT, nouns={"pancake": [f"thing {number}" for number in range(200)]})
-    texts = {env.reset(seed=seed)[0] for seed in range(300)}
-    assert len(texts) > 100
-    assert len(env._homes) <= 64
-    assert env.reset(seed=0)[0] in texts
-
-
-@pytest.mark.parametrize("names", [("candle", "spoon"), ("teapot", "notebook"), ("umbrella",)], ids=str)
-def test_plans_do_not_depend_on_which_distractors_lie_about(names: tuple[str, ...]) -> None:
-    first = tuple(DISTRACTORS)[: len(names)]
-    here, there = VirtualHomeEnv(WATCH, distractors=names), VirtualHomeEnv(WATCH, distractors=first)
-    other_name = dict(zip(names, first, strict=True))
-    rng = random.Random(0)
-    for _ in range(3):
-        here.reset(seed=0)
-        there.reset(seed=0)
-        for _ in range(40):
-            position = rng.randrange(len(here.command_set))
-            *_, terminated, _, _ = here.step_text(here.command_set[position])
-            there.step_text(there.command_set[position])
-            if terminated:
-                break
-            action = here.oracle_action()
-            for name, other in other_name.items():
-                action = action.replace(name, other)
-            assert action == there.oracle_action()
