@@ -6,11 +6,13 @@ import contextlib
 import importlib
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lang_envs.datasets.errors import DataMissingError, TableError
 from lang_envs.errors import MissingExtraError, install_command
@@ -20,9 +22,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MAX_PATH = 200  # characters of a path that go into a message
-_ARFF_NUMBER = re.compile(r"(?P<name>\s*@attribute\s+[^{]*[\s'\"])(?:numeric|real|integer)\b[^'\"{]*$", re.IGNORECASE)
-"""Declaration of a number, with the bounds of KEEL and OpenML behind its type: `integer [1,10]`."""
+_ARFF_BLOCK = 20_000  # rows that are Python objects at a time
+_ARFF_ATTRIBUTE = re.compile(
+    r"""\s*@attribute\s+(?P<name>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s{},%'"][^\s{},%]*)\s*(?P<kind>(?<=[\s'"])[^{].*|\{.*)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_ARFF_NUMBER = re.compile(r"(?:numeric|real|integer)\s*(?:\[[^\]]*\])?", re.IGNORECASE)
+"""Type of a number, with KEEL's bounds."""
+_ARFF_REMARK = re.compile(r"(?<=[\w}\]])\s*(?:\{\s*[\d.eE+-]+\s*\})?\s*(?:(?<=[\s}])%[^{}'\"]*)?$")
+"""Weka's weight, and a comment, behind a type."""
 _SPACED_QUOTE = re.compile(r"\s+\"")
+MAX_EXACT_INTEGER = 2**53
+"""float64 holds every integer up to this one."""
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: one is a drive of Windows
 _SNIPPETS = {
     ".tsv": 'pandas.read_csv(path, sep="\\t")',
@@ -32,6 +43,15 @@ _SNIPPETS = {
     ".xlsx": "pandas.read_excel(path)",
 }
 """Functions that read other files, by suffix; `pandas.read_csv(path)`, also of compressed ones, if not listed."""
+_CSV_OPTIONS: tuple[dict[str, Any], ...] = (
+    {"skipinitialspace": True},
+    {"quotechar": "'"},
+    {"skipinitialspace": True, "quotechar": "'"},
+    {"comment": "#"},
+    {"sep": "\t"},
+    {"sep": ";"},
+)
+"""Options of `pandas.read_csv` that are tried, for the message only, on a file that cannot be read without."""
 _SEPARATORS = {";": ";", "\t": "\\t", "|": "|"}
 """Separators other than a comma, and their spelling in code."""
 
@@ -39,8 +59,8 @@ _SEPARATORS = {";": ";", "\t": "\\t", "|": "|"}
 def read_table(path: str | Path) -> pd.DataFrame:
     """Read all rows and columns of a table file: CSV, parquet or ARFF, by its suffix.
 
-    CSV is read as the published pipeline does: pandas guesses the types. ARFF: numeric attributes become float64,
-    nominal ones categories, texts objects.
+    CSV is read as the published pipeline does: pandas guesses the types. ARFF: numeric attributes become float64
+    (objects where whole numbers exceed 2**53), nominal ones categories, texts objects.
 
     Args:
         path: Path of a file that ends in .csv, .parquet, .pq or .arff; `~` is the home folder. URLs are not read.
@@ -102,10 +122,13 @@ def _read_csv(path: Path) -> pd.DataFrame:
     except (library("pandas").errors.ParserError, library("pandas").errors.ParserWarning) as error:
         if "EOF" in str(error):  # in a quotation, or in a broken file
             raise
+        options = next((options for options in _CSV_OPTIONS if _is_csv(path, options)), None)
+        fix = "name all columns, take the comma off the end of each row, or quote the texts that hold a comma"
+        if options:
+            spelled = ", ".join(f"{option}={value!r}" for option, value in options.items())
+            fix = f"pass a DataFrame: table=pandas.read_csv(path, {spelled})"
         raise TableError(
-            f"Expected a name for every column; got {len(names)} names and longer rows. Fix: name all columns, take "
-            "the comma off the end of each row, quote the texts that hold a comma, or pass a DataFrame: "
-            "table=pandas.read_csv(path, quotechar=..., comment=..., skipinitialspace=True)."
+            f"Expected a name for every column; got {len(names)} names and longer rows. Fix: {fix}."
         ) from error
     texts = [names, *(frame[name] for name in frame.columns[[dtype.kind not in "biuf" for dtype in frame.dtypes]])]
     spaced = next((text for column in texts for text in column if _SPACED_QUOTE.match(str(text))), None)
@@ -117,33 +140,92 @@ def _read_csv(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _checked_csv(path: Path) -> pd.DataFrame:
+def _checked_csv(path: Path, **options: Any) -> pd.DataFrame:
     """Read a CSV file; raise a parser's error or warning where a row is longer than the header."""
     pandas = library("pandas")
-    header = pandas.read_csv(path, header=None, nrows=1, dtype=str)
+    header = pandas.read_csv(path, header=None, nrows=1, dtype=str, **options)
     with contextlib.suppress(pandas.errors.EmptyDataError):  # no row at all
-        first = pandas.read_csv(path, header=None, skiprows=1, nrows=1, dtype=str)
+        first = pandas.read_csv(path, header=None, skiprows=1, nrows=1, dtype=str, **options)
         if first.shape[1] > header.shape[1]:
             raise pandas.errors.ParserError("the first row is longer than the header")
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         # All at once: in pieces, a column could be numbers in one and text in another.
-        frame: pd.DataFrame = pandas.read_csv(path, low_memory=False, index_col=False)
+        frame: pd.DataFrame = pandas.read_csv(path, low_memory=False, index_col=False, **options)
+    for name in frame.columns[frame.dtypes != np.float64]:
+        # With a gap beside numbers beyond int64, pandas takes the column for text.
+        if not pandas.api.types.is_numeric_dtype(frame[name]) and (frame[name] == "").any():
+            with contextlib.suppress(ValueError):
+                frame[name] = _numbers([value or None for value in frame[name]])
+    return with_exact_numbers(
+        frame,
+        lambda name: _numbers(
+            pandas.read_csv(path, usecols=[frame.columns.get_loc(name)], dtype=str, **options).iloc[:, 0]
+        ),
+    )
+
+
+def with_exact_numbers(frame: pd.DataFrame, exact: Callable[[str], Any]) -> pd.DataFrame:
+    """Put whole numbers back that pandas has rounded to float64, as it does where a value of the column is missing.
+
+    Args:
+        frame: Table; it is changed.
+        exact: From the name of a column to its values as they were.
+    """
+    for name in frame.columns[frame.dtypes == np.float64]:
+        if frame[name].abs().max() >= MAX_EXACT_INTEGER:
+            frame[name] = exact(name)
     return frame
+
+
+def _numbers(texts: Iterable[Any]) -> NDArray[Any]:
+    """Return texts as numbers, whole ones exact: float64, or objects where one is beyond 2**53; None becomes NaN."""
+    numbers = [_number(text) if isinstance(text, str) else None for text in texts]
+    rounded = np.array(numbers, dtype=np.float64)
+    return np.array(numbers, dtype=object) if (np.abs(rounded) >= MAX_EXACT_INTEGER).any() else rounded
+
+
+def _number(text: str) -> float:
+    if "_" in text or not text.isascii():  # Python reads 1_000 and the digits of other scripts; pandas does not
+        raise ValueError(f"Unable to parse string {shown(text)}")
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+def _is_csv(path: Path, options: dict[str, Any]) -> bool:
+    """Return whether these options of `pandas.read_csv` read a file as a table of at least two columns."""
+    try:
+        return len(_checked_csv(path, **options).columns) > 1
+    except Exception:
+        return False
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
     library("pyarrow")
-    frame: pd.DataFrame = library("pandas").read_parquet(path, engine="pyarrow")
+    read = library("pandas").read_parquet
+    frame: pd.DataFrame = with_exact_numbers(
+        read(path, engine="pyarrow"),
+        lambda name: read(path, engine="pyarrow", columns=[name], dtype_backend="numpy_nullable")[name].astype(object),
+    )
     named = [name for name in frame.index.names if name is not None]
     return frame.reset_index(level=named) if named else frame
 
 
 def _read_arff(path: Path) -> pd.DataFrame:
-    arff, pandas = library("arff"), library("pandas")
+    arff = library("arff")
+    is_number: list[bool] = []
     with path.open(encoding="utf-8-sig") as file:
-        try:  # whole numbers as REAL, for liac-arff truncates others of an integer attribute
-            content = arff.load(_ARFF_NUMBER.sub(r"\g<name>REAL", line) for line in file)
+        try:
+            content = arff.load(_arff_lines(file, is_number), return_type=arff.DENSE_GEN)
+            columns = [
+                _ArffColumn(name, kind, is_number=number)
+                for (name, kind), number in zip(content["attributes"], is_number, strict=True)
+            ]
+            while block := list(islice(content["data"], _ARFF_BLOCK)):
+                for column, values in zip(columns, zip(*block, strict=True), strict=True):
+                    column.pieces.append(column.packed(values))
         except arff.BadAttributeType as error:
             raise TableError(
                 f"Expected attributes that are numeric, nominal or texts in {path.name[-_MAX_PATH:]!r}; got another "
@@ -152,14 +234,51 @@ def _read_arff(path: Path) -> pd.DataFrame:
         except arff.ArffException as error:
             why = str(error).replace(" in line -1", "").replace(", at line -1", "")  # it does not count rows
             raise ValueError(why) from error
-    frame: pd.DataFrame = pandas.DataFrame(content["data"], columns=[name for name, _ in content["attributes"]])
-    for name, kind in content["attributes"]:
-        frame[name] = (
-            pandas.Categorical(frame[name], list(dict.fromkeys(kind)))
-            if isinstance(kind, list)
-            else frame[name].astype(object if kind == "STRING" else np.float64)
-        )
+    frame: pd.DataFrame = library("pandas").DataFrame({column.name: column.joined() for column in columns})
     return frame
+
+
+def _arff_lines(file: Iterable[str], is_number: list[bool]) -> Iterator[str]:
+    """Yield the lines of an ARFF file as liac-arff reads them; note for every attribute whether it is a number.
+
+    liac-arff knows neither bounds after a type (`integer [1,10]`) nor braces right after a name, and rounds: whole
+    numbers to float64, and numbers of an attribute called integer to whole ones. So it gets numbers as texts.
+    """
+    lines = iter(file)
+    for line in lines:
+        attribute = _ARFF_ATTRIBUTE.match(line)
+        if attribute:
+            kind = _ARFF_REMARK.sub("", attribute["kind"].strip())
+            is_number.append(_ARFF_NUMBER.fullmatch(kind) is not None)
+            line = f"@ATTRIBUTE {attribute['name']} {'STRING' if is_number[-1] else kind}\n"
+        yield line
+        if line.strip().upper() == "@DATA":
+            break
+    yield from lines
+
+
+class _ArffColumn:
+    """A column of an ARFF file, built from blocks of rows so that few of them are Python objects at a time."""
+
+    def __init__(self, name: str, kind: str | list[str], *, is_number: bool) -> None:
+        self.name, self._is_number = name, is_number
+        self.pieces: list[NDArray[Any]] = []
+        self.categories = list(dict.fromkeys(kind)) if isinstance(kind, list) else None
+        self._codes: dict[str | None, int] = {None: -1}
+        self._codes.update((category, code) for code, category in enumerate(self.categories or ()))
+        self._dtype: type = np.int32 if self.categories is not None else np.float64 if is_number else object
+
+    def packed(self, values: Sequence[Any]) -> NDArray[Any]:
+        if self._is_number:
+            return _numbers(values)
+        codes = [self._codes[value] for value in values] if self.categories is not None else values
+        return np.array(codes, dtype=self._dtype)
+
+    def joined(self) -> Any:
+        values = np.concatenate(self.pieces or [np.empty(0, dtype=self._dtype)])
+        if self.categories is None:
+            return values
+        return library("pandas").Categorical.from_codes(values, categories=self.categories)
 
 
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lang_envs.datasets import Dataset
 from lang_envs.datasets.errors import DataError, TableError
-from lang_envs.datasets.files import check_names, library, read_table
+from lang_envs.datasets.files import MAX_EXACT_INTEGER, check_names, library, read_table, with_exact_numbers
 from lang_envs.datasets.preprocessing import as_numbers, ordinals
 from lang_envs.text import MAX_NAME, listed, nearest, printable, shown
 
@@ -68,10 +68,11 @@ class _Feature(NamedTuple):
 def own_table(table: Table, target: str | int, description: str = "") -> Dataset:
     """Return a table of one's own.
 
-    Columns of truth values (as 0 and 1) and numbers stay numbers, as float64; all other columns hold categories,
-    numbered in their natural order ("9" before "10"), times by time, ordered categories in their own order. Rows with a
-    missing value are left out. The classes are the values of the target, in the same order. A warning is logged if rows
-    are left out or a column looks like a mistake.
+    Columns of truth values (as 0 and 1) and numbers stay numbers (whole numbers beyond 2**53 become their ranks where
+    float64 would round distinct ones to the same); all other columns hold categories, numbered in their natural
+    order ("9" before "10"), times by time, ordered categories in their own order. Rows with a missing value are left
+    out. The classes are the values of the target, in the same order. A warning is logged if rows are left out or a
+    column looks like a mistake.
 
     Args:
         table: A CSV, parquet or ARFF file, a DataFrame (its index is no column), or columns by their names.
@@ -120,7 +121,11 @@ def _origin(table: object) -> _Origin:
             f"Fix: make a DataFrame of it."
         )
     try:
-        return _Origin(pandas.DataFrame(dict(table)), "own table", "given", "a mapping of names to columns")
+        columns = dict(table)
+        frame = with_exact_numbers(
+            pandas.DataFrame(columns), lambda name: pandas.Series(list(columns[name]), dtype=object)
+        )
+        return _Origin(frame, "own table", "given", "a mapping of names to columns")
     except (ValueError, TypeError) as error:
         raise TableError(
             f"Expected columns that pandas makes a table of; got: {error}. Fix: make a DataFrame of them."
@@ -215,9 +220,18 @@ def _no_classes(name: str, n_distinct: int, span: str) -> TableError:
 def _feature(column: pd.Series[Any]) -> _Feature:
     with _blaming(column):
         if _holds_numbers(column):
-            return _Feature(_finite(column))
+            return _Feature(_distinct_numbers(_finite(column), column))
         codes, labels = _numbered(column)
         return _Feature(codes.astype(np.float64), () if _has_order(column) else labels)
+
+
+def _distinct_numbers(values: NDArray[np.float64], column: pd.Series[Any]) -> NDArray[np.float64]:
+    """Return the values of a column, or their ranks where float64 would merge distinct numbers."""
+    if np.abs(values).max() < MAX_EXACT_INTEGER or column.dtype.kind == "f":
+        return values
+    exact = np.array([value.item() if isinstance(value, np.generic) else value for value in column], dtype=object)
+    distinct, ranks = np.unique(exact, return_inverse=True)
+    return values if len(distinct) == len(np.unique(values)) else ranks.astype(np.float64)
 
 
 @contextmanager
