@@ -119,8 +119,8 @@ def by_token(expected: Sequence[Any], episodes: Sequence[Episode]) -> np.ndarray
     flat: list[float] = []
     for entry, episode in zip(expected, episodes, strict=True):
         per_step = entry if isinstance(entry, list) else [entry] * len(episode.steps)
-        for one, length in zip(per_step, episode.lengths, strict=True):
-            flat += one if isinstance(one, list) else [one] * length
+        for entry_of_step, length in zip(per_step, episode.lengths, strict=True):
+            flat += entry_of_step if isinstance(entry_of_step, list) else [entry_of_step] * length
     return np.array(flat)
 
 
@@ -229,17 +229,17 @@ def slow_leave_one_out(episodes: Sequence[Episode], *, gamma: float, by_state: b
     for me, mine in enumerate(every):
         row = []
         for t, go in enumerate(mine):
-            found = []
+            others = []
             for other, goes in enumerate(every):
                 if other == me or episodes[other].group != episodes[me].group:
                     continue
                 if by_state:
                     states = [step.state for step in episodes[other].steps]
                     if episodes[me].steps[t].state in states:
-                        found.append(goes[states.index(episodes[me].steps[t].state)])
+                        others.append(goes[states.index(episodes[me].steps[t].state)])
                 else:
-                    found.append(goes[t] if t < len(goes) else 0.0)
-            row.append(go - (statistics.fmean(found) if found else 0.0))
+                    others.append(goes[t] if t < len(goes) else 0.0)
+            row.append(go - (statistics.fmean(others) if others else 0.0))
         result.append(row)
     return result
 
@@ -262,8 +262,8 @@ def slow_rows(gamma: float, lam: float, lam_token: float, omega: float) -> dict[
     """Plain loops by the names of `poad_sb3.credit.padded`, from a list of episodes."""
     discounts: dict[str, Any] = {"gamma": gamma, "lam": lam, "lam_token": lam_token}
 
-    def each(one: Callable[..., Any], **settings: Any) -> Callable[[Any], Any]:
-        return lambda episodes: [one(episode, **settings) for episode in episodes]
+    def each(loop: Callable[..., Any], **settings: Any) -> Callable[[Any], Any]:
+        return lambda episodes: [loop(episode, **settings) for episode in episodes]
 
     return {
         "bad": each(slow_bad, **discounts, gamma_token=1.0, last=False),

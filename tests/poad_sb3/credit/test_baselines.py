@@ -3,16 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poad_sb3.credit.baselines import cell_numbers, centred, state_leave_one_out, step_leave_one_out, whitened
+from poad_sb3.credit.baselines import centred, state_leave_one_out, step_leave_one_out, whitened
 
 EIGHT = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 """Returns of a bandit with three successes in eight, the worked example of the facts."""
 ONE_CELL = np.zeros(8, dtype=int)
-
-
-def test_keys_are_numbered_in_the_order_of_their_appearance() -> None:
-    assert cell_numbers([(1, "b"), (0, "a"), (1, "b"), (1, "a")]).tolist() == [0, 1, 0, 2]
-    assert cell_numbers([]).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -23,21 +18,12 @@ def test_centred_on_the_bandit(settings: dict[str, float], success: float, failu
     np.testing.assert_allclose(centred(EIGHT, ONE_CELL, **settings), np.where(EIGHT, success, failure), atol=5e-5)
 
 
-def test_the_deviation_of_a_population_is_smaller() -> None:
-    sample, population = (centred(EIGHT, ONE_CELL, eps=0.0, ddof=ddof) for ddof in (1, 0))
-    np.testing.assert_allclose(population, sample * (8 / 7) ** 0.5)
-    assert population.std() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("settings", [{}, {"eps": 0.0}, {"eps": 1e-9}, {"leave_one_out": True}])
-@pytest.mark.parametrize("value", [0.1, 0.7, -1e9])
-@pytest.mark.parametrize("count", [1, 3, 7])
-def test_equal_returns_have_no_advantage(dtype: type, settings: dict[str, float], value: float, count: int) -> None:
-    returns = np.array([*[value] * count, 1.0, 2.0], dtype=dtype)
-    advantages = centred(returns, np.array([5] * count + [6] * 2), **settings)
-    assert (advantages[:count] == 0).all()
-    assert (advantages[count:] != 0).all()
+@pytest.mark.parametrize("settings", [{}, {"eps": 0.0}, {"leave_one_out": True}])
+def test_equal_returns_have_no_advantage(settings: dict[str, float]) -> None:
+    for value, count in ((0.1, 3), (-1e9, 7), (0.7, 1)):
+        advantages = centred(np.array([*[value] * count, 1.0, 2.0]), np.array([5] * count + [6] * 2), **settings)
+        assert (advantages[:count] == 0).all()
+        assert (advantages[count:] != 0).all()
 
 
 def test_whitening() -> None:

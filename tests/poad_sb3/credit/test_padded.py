@@ -74,17 +74,9 @@ def test_groups_may_be_texts_arrays_or_tensors() -> None:
     assert (padded.rloo(REWARDS, MASK, ["u", "v"]) == 0).all()
 
 
-def test_a_reward_may_stand_anywhere_in_its_action() -> None:
-    spread = np.array([[0.25, 0.75, 0.0, 2.0, 0.0], [0.0, 3.0, 0.0, 0.0, 0.0]])
-    np.testing.assert_allclose(
-        padded.bad(spread, VALUES, MASK, **KWARGS), padded.bad(REWARDS, VALUES, MASK, **KWARGS), rtol=0, atol=1e-15
-    )
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_turn_ids_replace_observation_tokens(seed: int) -> None:
+def test_turn_ids_replace_observation_tokens() -> None:
     """The same numbers with and without observations between the actions; without ids they would be one action."""
-    episodes = random_episodes(seed)
+    episodes = random_episodes(seed=0)
     apart, joined = padded_batch(episodes), padded_batch(episodes, observations=False)
     kwargs = {**KWARGS, "gae_lambda_token": 0.5}
     expected = padded.bad(apart.rewards, apart.values, apart.mask, bootstrap=apart.bootstrap, **kwargs)[apart.mask]
@@ -92,15 +84,6 @@ def test_turn_ids_replace_observation_tokens(seed: int) -> None:
     by_ids = padded.bad(*args, joined.turn_ids, bootstrap=joined.bootstrap, **kwargs)[joined.mask]
     np.testing.assert_array_equal(by_ids, expected)
     assert np.abs(padded.bad(*args, bootstrap=joined.bootstrap, **kwargs)[joined.mask] - expected).max() > 1e-3
-
-
-def test_a_bootstrap_value_is_that_of_a_time_limit() -> None:
-    ended, cut = (
-        padded.bad(REWARDS, VALUES, MASK, gamma=0.9, gae_lambda=1.0, bootstrap=bootstrap)
-        for bootstrap in (None, np.array([0.0, 5.0]))
-    )
-    np.testing.assert_array_equal(cut[0], ended[0])
-    np.testing.assert_allclose(cut[1, 1:3], ended[1, 1:3] + 0.9 * 5.0)
 
 
 # ---------------------------------------------------------------------- rows without action tokens
@@ -124,15 +107,15 @@ def _on_rows(rows: list[int], active: list[bool], kind: Any, turn_ids: bool = Fa
     return results
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-@pytest.mark.parametrize("turn_ids", [False, True])
-@pytest.mark.parametrize("empty", [[0], [2], [4], [0, 1], [1, 3, 4], [0, 1, 2, 3]], ids=str)
+@pytest.mark.parametrize(
+    ("empty", "turn_ids", "kind"), [([0], False, np.asarray), ([1, 3, 4], True, torch.tensor)], ids=["numpy", "torch"]
+)
 def test_a_row_without_action_tokens_takes_no_part(empty: list[int], turn_ids: bool, kind: Any) -> None:
     active = [row not in empty for row in range(5)]
-    rest = [row for row in range(5) if row not in empty]
-    advantages_of, expected = (_on_rows(rows, active, kind, turn_ids) for rows in (list(range(5)), rest))
+    filled = [row for row in range(5) if row not in empty]
+    advantages_of, expected = (_on_rows(rows, active, kind, turn_ids) for rows in (list(range(5)), filled))
     for name, advantages in advantages_of.items():
-        np.testing.assert_array_equal(advantages[rest], expected[name], err_msg=name)
+        np.testing.assert_array_equal(advantages[filled], expected[name], err_msg=name)
         assert not advantages[empty].any(), name
 
 
