@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poad_sb3.credit.baselines import centred, state_leave_one_out, step_leave_one_out, whitened
+from poad_sb3.credit.baselines import centred, whitened
 
 EIGHT = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 """Returns of a bandit with three successes in eight, the worked example of the facts."""
@@ -31,19 +31,3 @@ def test_whitening() -> None:
     np.testing.assert_allclose(whitened(values, 1e-8), (values - 4) / np.sqrt(values.var(ddof=1) + 1e-8))
     for few in ([], [3.0], [0.1] * 3):
         assert (whitened(np.array(few), 1e-8) == 0).all()
-
-
-def test_the_own_visits_and_later_visits_of_others_are_no_baseline() -> None:
-    """Cell 0: episode 0 visits twice, episode 1 twice, episode 2 once; cell 1: episode 2 alone."""
-    returns = np.array([1.0, 3.0, 10.0, 30.0, 100.0, 7.0])
-    cells, episodes = np.array([0, 0, 0, 0, 0, 1]), np.array([0, 0, 1, 1, 2, 2])
-    others = np.array([55.0, 55.0, 50.5, 50.5, 5.5, 0.0])
-    np.testing.assert_allclose(state_leave_one_out(returns, cells, episodes), returns - others)
-
-
-def test_an_episode_that_has_ended_counts_as_0() -> None:
-    """Group 0: three episodes of 2, 1 and 1 steps; group 1: one episode."""
-    returns = np.array([1.0, 2.0, 10.0, 40.0, 5.0])
-    groups, episodes, steps = np.array([0, 0, 0, 0, 1]), np.array([0, 0, 1, 2, 3]), np.array([0, 1, 0, 0, 0])
-    others = np.array([25.0, 0.0, 20.5, 5.5, 0.0])
-    np.testing.assert_allclose(step_leave_one_out(returns, groups, episodes, steps), returns - others)
