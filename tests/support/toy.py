@@ -111,6 +111,14 @@ class LampEnv(LangEnv[tuple[str, int]]):
         return {"moves": self.moves, "truncates": self.truncates, "forced": self.forced}
 
 
+class EndsAtItsLimit(LampEnv):
+    """The task ends with the step that its time limit cuts off."""
+
+    def _move(self, reward: float) -> Outcome:
+        outcome = super()._move(reward)
+        return outcome._replace(truncated=outcome.terminated)
+
+
 class Collector(POAD):
     """POAD without its update: `learn` fills the rollout buffer and leaves the rest to the test."""
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from poad_runs import SMALL, N, Run
-from toy import LampEnv, everything, make_agent, make_method, randomise
+from toy import EndsAtItsLimit, LampEnv, everything, make_agent, make_method, randomise
 
 from lang_envs import LangEnvsError
 from lang_envs.core import Outcome
@@ -22,7 +22,7 @@ from poad_sb3 import BADQ, POAD
 from poad_sb3.common.callbacks import EpisodeRecordingCallback, LatestCheckpointCallback
 from poad_sb3.common.episode_lines import encode, reset_seed_of
 
-LAMP, NOISY, BROKEN = "RecordedLamp-v0", "NoisyLamp-v0", "BrokenLamp-v0"
+LAMP, NOISY, BROKEN, LIMITED = "RecordedLamp-v0", "NoisyLamp-v0", "BrokenLamp-v0", "LimitedLamp-v0"
 ALWAYS: dict[str, Any] = {"every": 1, "max_share": math.inf}
 
 
@@ -43,7 +43,7 @@ class BrokenLamp(LampEnv):
         return super()._move(reward)
 
 
-for env_id, kind in ((LAMP, LampEnv), (NOISY, NoisyLamp), (BROKEN, BrokenLamp)):
+for env_id, kind in ((LAMP, LampEnv), (NOISY, NoisyLamp), (BROKEN, BrokenLamp), (LIMITED, EndsAtItsLimit)):
     gym.register(env_id, kind)
 
 
@@ -192,6 +192,13 @@ def test_success_of_the_environment_is_that_of_the_recorded_episode(tmp_path: Pa
         make_agent(n_epochs=1, env={"truncates": truncates}).learn(16, callback)
         successes.append([line["success"] for line in recorded(tmp_path)[0]])
     assert successes == [[True] * 4, [False] * 4]
+
+
+def test_no_value_is_recorded_after_the_end_of_a_task_at_its_time_limit(tmp_path: Path) -> None:
+    make_agent(n_epochs=1).learn(16, EpisodeRecordingCallback(tmp_path, LIMITED, n_episodes=1))
+    _, steps = recorded(tmp_path)
+    assert [steps[16, 0][-1][name] for name in ("terminated", "truncated")] == [True, True]
+    assert "final_value" not in steps[16, 0][-1]
 
 
 def test_credit_of_a_group_is_recorded(tmp_path: Path) -> None:

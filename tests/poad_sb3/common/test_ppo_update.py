@@ -6,21 +6,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from toy import (
     ONE_STEP,
     Collector,
-    LampEnv,
+    EndsAtItsLimit,
     assert_same_gradient,
-    collect,
     make_agent,
     randomise,
     run_update,
 )
 
-from lang_envs.core import Outcome
 from poad_sb3 import POAD, LLMPolicy
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.settings import PPOSettings
+from poad_sb3.vec_env.threads import ThreadVecEnv
 
 
 def rollout(**kwargs: Any) -> POAD:
@@ -154,16 +154,12 @@ def test_a_time_limit_bootstraps_from_the_observation_it_cut_off(truncates: bool
         assert last_tokens[step] == pytest.approx(buffer.rewards[step] + 0.9 * following, abs=1e-5)
 
 
-class EndsAtItsLimit(LampEnv):
-    """The task ends with the step that its time limit cuts off."""
-
-    def _move(self, reward: float) -> Outcome:
-        outcome = super()._move(reward)
-        return outcome._replace(truncated=outcome.terminated)
-
-
-def test_after_the_end_of_a_task_at_its_time_limit_the_value_is_0() -> None:
-    agent, _ = collect("POAD", lamp=EndsAtItsLimit, n_steps=6, gae_lambda=1.0, gamma=0.9)
+@pytest.mark.parametrize("kind", [DummyVecEnv, ThreadVecEnv])
+def test_after_the_end_of_a_task_at_its_time_limit_the_value_is_0(kind: type[VecEnv]) -> None:
+    settings = {"n_steps": 6, "gae_lambda": 1.0, "gamma": 0.9, "policy_kwargs": {"critic_arch": (8,)}}
+    agent = Collector("LLMPolicy", kind([EndsAtItsLimit]), seed=0, **settings)
+    randomise(agent.policy)
+    agent.learn(6)
     buffer, state = agent.rollout_buffer, agent.rollout_buffer.get_state()
     ends = buffer.episode_ends[:, 0]
     assert ends.sum() == 2

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
 from third_party import PaidDoors
+from toy import LampEnv
 
 from lang_envs.errors import RewardError
 from poad_sb3.vec_env.make_envs import make_envs
+from poad_sb3.vec_env.rewards import with_number_rewards
 from poad_sb3.vec_env.text_observations import wrap_language_env
 from poad_sb3.vec_env.threads import ThreadVecEnv
 
@@ -72,3 +75,11 @@ def test_rejects_a_reward_of_no_number(vector: str, pay: Any) -> None:
         RewardError, match=r"^Expected a number as reward of .*PaidDoors.*; got .*\. Fix: return a float"
     ):
         step(vector, pay)
+
+
+def test_an_environment_is_wrapped_once_and_one_of_this_package_never() -> None:
+    once = with_number_rewards(PaidDoors())
+    assert with_number_rewards(once) is once
+    lamps = Monitor(LampEnv())
+    assert with_number_rewards(lamps) is lamps
+    assert isinstance(lamps.env, LampEnv)
