@@ -512,12 +512,6 @@ def test_without_the_extra_there_is_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_without_the_packages_of_a_model_there_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "peft", None)
-    assert "extra 'llm'; peft is not installed" in run("train", ENV_ID, code=1)
-    assert "extra 'llm'" in run("eval", "run", code=1)
-
-
 def test_the_commands_of_the_guide_parse() -> None:
     pages = [ROOT / f"docs/guide/{name}.md" for name in ("training", "behaviour_cloning", "scaling")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages).replace("\\\n", " ")
