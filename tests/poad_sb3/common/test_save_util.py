@@ -283,18 +283,6 @@ def test_an_exception_in_a_callback_leaves_a_consistent_state(tmp_path):
     assert_same(model, second)
 
 
-def test_a_file_opened_for_writing(tmp_path):
-    model = POAD("LLMPolicy", ENV_ID, seed=4, **SMALL)
-    for _ in range(2):
-        with (tmp_path / "model.zip").open("wb") as file:
-            model.save(file)
-    size = (tmp_path / "model.zip").stat().st_size
-    buffer = io.BytesIO()
-    model.save(buffer)
-    assert abs(len(buffer.getvalue()) - size) < 1000
-    assert POAD.load(tmp_path / "model.zip").num_timesteps == 0
-
-
 @pytest.mark.matrix
 def test_checkpoint_callback_writes_at_rollout_boundaries(tmp_path):
     model = POAD("LLMPolicy", ENV_ID, seed=4, **SMALL)
