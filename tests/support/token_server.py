@@ -30,7 +30,8 @@ class TokenStandIn(LoopbackStandIn):
         model: The model, as `policy_kwargs["model"]`.
         fault: `"noise"`, `"cut"` and `"retokenized"` are those of `benchmarks.performance.mismatch`; `"stale"` ignores
             new weights; `"foreign"` returns ids of another vocabulary, `"short"` a log-probability too few, `"renamed"`
-            the name of another model; `"unlisted"` does not list adapters.
+            the name of another model, `"reread"` another prompt; `"unlisted"` does not list adapters, and `"plain"`
+            knows no token ids.
         noise: Standard deviation of the noise.
     """
 
@@ -96,8 +97,10 @@ class TokenStandIn(LoopbackStandIn):
             "finish_reason": "stop",
             "logprobs": {"token_logprobs": log_probs.tolist()[: -1 if self.fault == "short" else None]},
             "token_ids": ids,
-            "prompt_token_ids": [*prompt],
+            "prompt_token_ids": [*prompt, 5] if self.fault == "reread" else [*prompt],
         }
+        if self.fault == "plain":
+            del choice["token_ids"]
         name = BASE if self.fault == "renamed" else body["model"]
         return _json({"object": "text_completion", "model": name, "choices": [choice]})
 

@@ -112,6 +112,8 @@ def test_an_adapter_is_sent_when_it_has_changed() -> None:
         ("foreign", "Expected token ids below 854"),
         ("short", "and 11 log-probabilities"),
         ("renamed", "answered by 'base'"),
+        ("reread", "the prompt that was sent"),
+        ("plain", "KeyError: 'token_ids'"),
         ("unlisted", "to list the adapter 'poad-1-.*; it lists \\['base'\\]"),
     ],
 )
