@@ -25,7 +25,6 @@ __all__ = [
 ]
 
 Integers = NDArray[np.integer]
-Observations = Literal["skip", "through", "zeroed"]
 
 
 def stream_gae(
@@ -35,8 +34,7 @@ def stream_gae(
     *,
     gamma: float,
     gae_lambda: float,
-    observations: Observations,
-    present: Bools | None = None,
+    observations: Literal["skip", "through", "zeroed"],
 ) -> Floats:
     """Compute GAE over the tokens of a row, with one discount and one lambda for each.
 
@@ -56,16 +54,12 @@ def stream_gae(
         gamma: Discount of every token.
         gae_lambda: Lambda of every token.
         observations: Treatment of observation tokens, see above.
-        present: Whether a position holds a token and no padding; by default all do. Not used by "skip".
 
     Returns:
         Advantages before whitening, 0 outside the mask.
     """
     mask = np.asarray(mask, dtype=bool)
-    if observations == "skip":
-        tokens = mask
-    else:
-        tokens = np.ones_like(mask) if present is None else np.asarray(present, dtype=bool)
+    tokens = mask if observations == "skip" else np.ones_like(mask)
     if observations == "zeroed":
         rewards, values = np.where(mask, rewards, 0.0), np.where(mask, values, 0.0)
     ends = _row_ends(tokens)
@@ -110,19 +104,16 @@ def turn_gae(
     *,
     gamma: float,
     gae_lambda: float,
-    anchor: Literal["last", "mean"] = "last",
 ) -> Floats:
-    """Compute AgileRL's turn mode: GAE over actions from the value of the last token, or the mean of all values.
+    """Compute AgileRL's turn mode: GAE over actions from the value of the last token.
 
-    `anchor="last"` is also VAGEN's `no_concat_gae_last`. Defect: a baseline of an action may not depend on its own
-    tokens. With an exact critic the value before the last token knows all tokens but one, and the expected gradient is
-    0 on all of them; with the mean over n tokens, token j gets j/n of its gradient. `padded.action_gae` is right.
+    That is also VAGEN's `no_concat_gae_last`; AgileRL can take the mean of all values too. Defect: a baseline of an
+    action may not depend on its own tokens. With an exact critic the value before the last token knows all tokens but
+    one, and the expected gradient is 0 on all of them; with the mean over n tokens, token j gets j/n of its gradient.
+    `padded.action_gae` is right.
     """
     turns = Turns.of(rewards, mask, turn_ids, values)
-    if anchor == "last":
-        anchors = np.take_along_axis(turns.values, turns.lengths[..., None] - 1, axis=-1)[..., 0]
-    else:
-        anchors = turns.values.sum(axis=-1) / turns.lengths
+    anchors = np.take_along_axis(turns.values, turns.lengths[..., None] - 1, axis=-1)[..., 0]
     flat = _gae(turns.rewards[:, 0], anchors[:, 0], turns.ends[:, 0], gamma, gae_lambda)
     return np.asarray(turns.of_actions(flat))
 
