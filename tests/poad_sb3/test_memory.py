@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from toy import LampEnv
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from benchmarks.performance.memory import ALL_MATRICES, WAYS, WORKLOAD, LiveBytes, config_of, measure_logits
+from benchmarks.performance.memory import WAYS, WORKLOAD, LiveBytes, config_of, measure_logits
 from benchmarks.runner.machine import RESULTS
 from poad_sb3 import POAD
 from poad_sb3.language_model.decoding import CachedDecoding
@@ -22,9 +22,7 @@ from poad_sb3.memory import (
     _free_in_container,
     estimate,
     estimate_training,
-    free_memory,
 )
-from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.settings import ModelSettings
 
 # Free texts of an untrained model are longer than the action space of the lamps holds.
@@ -35,17 +33,13 @@ SMALL = {
 }  # fmt: skip
 GPT2 = {"vocab_size": 101, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64, "eos_token_id": 2}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama": ("llama", SMALL),
     "tied, with biases": ("llama", {**SMALL, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True}),
-    "qwen3": ("qwen3", {**SMALL, "head_dim": 16}),
     "gemma2": ("gemma2", {**SMALL, "head_dim": 16}),
-    "phi3": ("phi3", SMALL),
     "gpt2": ("gpt2", GPT2),
 }
 FREE = {"action_sampling": "free", "max_new_tokens": 24}
 METHODS: dict[str, dict[str, Any]] = {
     "trie": {},
-    "candidates": {"action_sampling": "candidates"},
     "paper mode": {"action_sampling": "candidates", "paper_mode": True},
     "free": FREE,
 }
@@ -54,7 +48,6 @@ METHODS: dict[str, dict[str, Any]] = {
 # ---------------------------------------------------------------------- sizes
 
 
-@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_are_counted_as_transformers_makes_them(name: str) -> None:
     kind, settings = MODELS[name]
@@ -62,11 +55,11 @@ def test_weights_are_counted_as_transformers_makes_them(name: str) -> None:
     model = AutoModelForCausalLM.from_config(config)
     size = ModelSize.of(config, ModelSettings(lora={"target_modules": "all-linear"}))
     layers = model.get_decoder().h if kind == "gpt2" else model.get_decoder().layers
-    matrices = [one for layer in layers for one in layer.parameters() if one.dim() == 2]
+    matrices = [weight for layer in layers for weight in layer.parameters() if weight.dim() == 2]
     assert size.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert size.frozen == 4 * size.parameters
-    assert size.adapted == sum(one.numel() for one in matrices)
-    assert size.trained == 8 * sum(sum(one.shape) for one in matrices)
+    assert size.adapted == sum(matrix.numel() for matrix in matrices)
+    assert size.trained == 8 * sum(sum(matrix.shape) for matrix in matrices)
     bits8, bits4 = (ModelSize.of(config, ModelSettings(dtype="bfloat16", quantization=q)) for q in ("8bit", "4bit"))
     assert bits8.frozen == 2 * size.parameters - size.adapted
     assert bits4.frozen == pytest.approx(2 * size.parameters - 1.4375 * size.adapted, abs=1)
@@ -131,26 +124,6 @@ def test_an_estimate_by_hand() -> None:
     assert (without.critic, without.values, without.decoding) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("children", [4.0, 0.0])
-def test_a_trained_head_has_a_gradient_of_its_own(children: float) -> None:
-    size = ModelSize.of(LlamaConfig(**SMALL))
-    workload = Workload(children=children)
-    full, adapter = (estimate(size, ModelSettings(**lora), workload).logits for lora in ({"lora": None}, {}))
-    assert full - adapter == 4 * 101 * 32
-
-
-@pytest.mark.parametrize(
-    "changes", [{}, {"lora": {"r": 4}}, {"lora": {"target_modules": ALL_MATRICES}}, {"lora": None}]
-)
-def test_a_larger_model_needs_more(changes: dict[str, Any]) -> None:
-    settings = ModelSettings(**changes)
-    for larger in ({"num_hidden_layers": 4}, {"hidden_size": 64}, {"intermediate_size": 49}, {"vocab_size": 102}):
-        sizes = (ModelSize.of(LlamaConfig(**{**SMALL, **one}), settings) for one in ({}, larger))
-        less, more = (estimate(size, settings) for size in sizes)
-        assert less.total < more.total
-        assert all(first <= second for first, second in zip(less, more, strict=True))
-
-
 # ---------------------------------------------------------------------- against measurement
 
 
@@ -165,16 +138,6 @@ def test_recorded_passes_are_met_within_a_quarter() -> None:
         needed = estimate(ModelSize.of(config_of(case["model"]), settings), settings, WORKLOAD)
         errors[case["model"], case["trained"], case["gradient_checkpointing"]] = needed.activations / case["peak"] - 1
     assert len(errors) == 24
-    assert max(map(abs, errors.values())) < 0.25, errors
-
-
-def test_recorded_heads_are_met_within_a_quarter() -> None:
-    size, errors = ModelSize.of(AutoConfig.from_pretrained(POCKET_FOLDER)), {}
-    for name, case in recorded("memory")["head"].items():
-        n_rows = int(name.split()[1])
-        workload = Workload(scored=n_rows, children=3.0 if name.startswith("trie") else 0.0)
-        errors[name] = estimate(size, workload=workload).logits / case["peak"] - 1
-    assert len(errors) == 9
     assert max(map(abs, errors.values())) < 0.25, errors
 
 
@@ -206,7 +169,7 @@ def test_decoding_holds_at_most_what_is_estimated(n_texts: int) -> None:
     )).eval()  # fmt: skip
     with torch.no_grad(), LiveBytes() as live:
         decoding = CachedDecoding(
-            model, [tuple((7 * text + place) % 100 for place in range(90)) for text in range(n_texts)]
+            model, [tuple((7 * text + position) % 100 for position in range(90)) for text in range(n_texts)]
         )
         for _ in range(70):
             decoding.advance(range(n_texts), [1] * n_texts)
@@ -228,32 +191,29 @@ def trained(max_tokens: int = 512, **settings: Any) -> Any:
 
 
 def bytes_of(tensors: Any) -> int:
-    return sum(one.numel() * one.element_size() for one in tensors)
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def learnt(optimizer: torch.optim.Optimizer) -> int:
     """Bytes of trained parameters, their gradients and their moments."""
     states = optimizer.state.items()
-    return sum(bytes_of([one, one.grad, state["exp_avg"], state["exp_avg_sq"]]) for one, state in states)
+    return sum(bytes_of([weight, weight.grad, state["exp_avg"], state["exp_avg_sq"]]) for weight, state in states)
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("way", [{}, FREE], ids=["trie", "free"])
-def test_what_is_held_between_passes(way: dict[str, Any]) -> None:
-    model = trained(**way)
+def test_what_is_held_between_passes() -> None:
+    model = trained()
     needed, policy = estimate_training(model, model._last_obs), model.policy
-    frozen = bytes_of(one for one in policy.lm.parameters() if not one.requires_grad)
+    frozen = bytes_of(weight for weight in policy.lm.parameters() if not weight.requires_grad)
     assert needed.weights == pytest.approx(frozen, abs=1024)  # buffers are counted too
     assert needed.trained == learnt(policy.optimizer)
-    biases = sum(one.numel() for one in policy.critic.mlp.parameters() if one.dim() == 1)
+    biases = sum(bias.numel() for bias in policy.critic.mlp.parameters() if bias.dim() == 1)
     whitening = bytes_of(policy.critic.whitening.buffers())
     assert needed.critic == pytest.approx(learnt(policy.critic_optimizer) + whitening - 16 * biases, abs=16)
     flat = model.rollout_buffer.all_samples()
     assert needed.rollout >= bytes_of([flat.features])
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ["trie", *(pytest.param(n, marks=pytest.mark.matrix) for n in ("paper mode", "free"))])
 def test_an_update_holds_at_most_what_is_estimated(name: str) -> None:
     """Passes are taken as full and merged as far as they can be."""
     model = trained(**METHODS[name])
@@ -261,19 +221,6 @@ def test_an_update_holds_at_most_what_is_estimated(name: str) -> None:
     with LiveBytes() as live, pytest.warns(RuntimeWarning, match="first ratio"):  # learnt from already
         model.train()
     assert live.peak <= needed.activations + needed.logits + needed.gradients + needed.values + needed.rollout
-
-
-LESS: list[dict[str, Any]] = [{"gradient_checkpointing": True}, {"max_tokens_per_forward": 100}, {"dtype": "bfloat16"}]
-
-
-@pytest.mark.parametrize("kwargs", LESS, ids=str)
-def test_settings_that_need_less(kwargs: dict[str, Any]) -> None:
-    needed = []
-    for given in (kwargs, {}):
-        model = POAD("LLMPolicy", LampEnv(), seed=0, policy_kwargs=given)
-        assert model.env is not None
-        needed.append(estimate_training(model, model.env.reset()).total)
-    assert needed[0] < needed[1]
 
 
 def test_what_is_not_counted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,8 +244,3 @@ def test_free_memory_of_a_container(tmp_path: Path) -> None:
     assert _free_in_container(tmp_path) is None
     (tmp_path / "memory.max").write_text("1000\n")
     assert _free_in_container(tmp_path) == 500
-
-
-def test_free_memory() -> None:
-    assert (free_memory("cpu") or 0) > 0
-    assert free_memory("meta") is None

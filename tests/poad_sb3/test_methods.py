@@ -7,18 +7,18 @@ Defects of the reference implementation (their list, by number), and the tests t
 | 1 | action value read at padding | test_estimators::test_the_value_of_a_whole_action_is_read_at_the_last_token_of_its_prompt, test_policies::test_the_value_of_a_prompt_does_not_know_its_neighbours |
 | 2 | ratio of another distribution than sampled | test_distributions::test_sampled_frequencies_are_the_probabilities, ::test_the_stored_log_probs_are_those_sampled_from, test_candidate_distribution::test_the_mean_score_of_the_sampled_distribution_is_zero |
 | 3 | free sampling: ratio of another distribution | test_distributions::test_free_frequencies_are_those_of_the_whole_vocabulary, ::test_free_log_probs_are_those_sampled_from |
-| 4 | an advantage of 0 is dropped; all 0 is NaN | test_equal_advantages_move_nothing, test_ppo_update::test_the_policy_gradient_is_that_of_each_sample_by_itself[True] |
-| 5 | stale advantages of longer actions | test_ppo_update::test_nothing_of_an_earlier_rollout_is_left |
-| 6 | advantages normalised for each chunk | test_estimators::test_the_policy_gradient_is_that_of_brute_force, test_ppo_update::test_single_actions_as_minibatches |
-| 7 | KL bound skips one minibatch, NaN passes | test_ppo_update::test_one_minibatch_beyond_the_bound_ends_all_later_ones_too, ::test_a_kl_that_is_no_number_ends_the_update_before_any_step_of_the_policy |
+| 4 | an advantage of 0 is dropped; all 0 is NaN | test_equal_advantages_move_nothing |
+| 5 | stale advantages of longer actions | test_a_save_in_mid_rollout_resumes_exactly |
+| 6 | advantages normalised for each chunk | test_estimators::test_the_policy_gradient_is_that_of_brute_force, test_minibatches_of_one_action_make_no_nan |
+| 7 | KL bound skips one minibatch, NaN passes | test_ppo_update::test_one_minibatch_beyond_the_bound_ends_all_later_ones_too, test_faults::test_nan_logits_take_no_step |
 | 8 | half-precision adapter and Adam state | test_training_is_in_single_precision_whatever_the_base_is_stored_in |
-| 9 | lengths of actions tokenised alone, left padding | test_language_model::test_a_model_from_a_folder, ::test_neighbours_and_padding_change_nothing, test_a_token_with_id_zero_is_a_token_and_no_padding |
+| 9 | lengths of actions tokenised alone, left padding | test_zoo_scores::test_tokens_are_scored_as_the_plain_model_scores_them, test_a_token_with_id_zero_is_a_token_and_no_padding |
 | 10 | token 0 taken for padding | test_a_token_with_id_zero_is_a_token_and_no_padding, test_candidate_distribution::test_one_token_actions_and_a_word_with_id_zero |
-| 11 | actions joined and split at commas; empty action | test_distributions::test_actions_are_texts_and_not_parts_of_a_list, test_candidate_distribution::test_one_token_actions_and_a_word_with_id_zero |
+| 11 | actions joined and split at commas; empty action | test_policies::test_action_probabilities_are_the_restricted_softmax, test_candidate_distribution::test_one_token_actions_and_a_word_with_id_zero |
 | 12 | time limit taken for the end of the task | test_estimators::test_credit_of_whole_actions_is_that_of_sb3[True], ::test_token_credit_of_a_rollout_is_the_literal_sum, test_ppo_update::test_a_time_limit_bootstraps_from_the_observation_it_cut_off |
 | 13 | lambda decays at every token | test_the_defaults_of_the_credit_are_those_of_the_methods, test_advantages::test_bad_leaves_the_action_level_problem_unchanged |
 | 14 | end token of one tokenizer | test_distributions::test_free_log_probs_are_those_sampled_from, test_candidate_distribution::test_one_token_actions_and_a_word_with_id_zero |
-| 15 | wrong weights where chunks are uneven | test_estimators::test_the_policy_gradient_is_that_of_brute_force, test_ppo_update::test_many_chunks_give_the_gradient_of_one, ::test_minibatches_hold_every_action_once_with_its_own_tokens |
+| 15 | wrong weights where chunks are uneven | test_estimators::test_the_policy_gradient_is_that_of_brute_force, test_models::test_accumulation_changes_no_gradient, test_ppo_update::test_minibatches_hold_every_action_once_with_its_own_tokens |
 | 16 | Huber loss without negative errors | none: there is no Huber loss; test_losses::test_value_loss_takes_the_larger_of_two_squares, in both signs |
 | 17 | saving merges the adapter away, critic not saved | test_a_save_in_mid_rollout_resumes_exactly, test_saving_changes_nothing |
 | 18 | at most one finished episode logged a step | test_every_episode_that_ends_is_logged |
@@ -66,6 +66,7 @@ from toy import (
     make_method,
     moved,
     randomise,
+    rows,
     run_update,
     save_small_model,
     weights_of,
@@ -74,15 +75,13 @@ from toy import (
 
 import poad_sb3
 from lang_envs.wrappers import AdmissibleObservation
-from poad_sb3 import ARCHER, GLAM, NTPO, POAD, TWOSOME, LLMPolicy
+from poad_sb3 import ARCHER, NTPO, POAD, TWOSOME, LLMPolicy
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.prompts import Question
 from poad_sb3.settings import CreditSettings, PPOSettings, SamplingSettings
 
-CHOOSING = [name for name in METHODS if "free" not in name and "paper" not in name]
-"""Methods with forced tokens."""
 TOKEN_CREDIT = ["POAD", "POAD, candidates", "NTPO, candidates, token", "ARCHER, candidates, sum", "POAD, free",
                 "POAD, paper"]  # fmt: skip
 
@@ -154,8 +153,7 @@ def test_two_optimizers_share_no_weight() -> None:
 # ------------------------------------------------------------------ weights moved by an update
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", rows(METHODS, 2))
 def test_two_updates_move_all_that_is_trainable_and_nothing_else(name: str) -> None:
     agent = make_method(name, n_steps=6, target_kl=None, n_epochs=1)
     before = weights_of(agent.policy)
@@ -166,8 +164,7 @@ def test_two_updates_move_all_that_is_trainable_and_nothing_else(name: str) -> N
     assert all(torch.isfinite(tensor).all() for tensor in weights_of(agent.policy).values())
 
 
-@pytest.mark.matrix_after(5)
-@pytest.mark.parametrize("name", CHOOSING)
+@pytest.mark.parametrize("name", ["POAD", "TWOSOME"])
 def test_without_choices_the_policy_stays_and_nothing_is_nan(name: str) -> None:
     agent, _ = collect(name, env={"forced": COLOURS})
     assert not agent.rollout_buffer.get_state()["is_decision"].any()
@@ -178,8 +175,7 @@ def test_without_choices_the_policy_stays_and_nothing_is_nan(name: str) -> None:
     assert np.isfinite(list(logged.values())).all()
 
 
-@pytest.mark.matrix_after(4)
-@pytest.mark.parametrize("name", CHOOSING)
+@pytest.mark.parametrize("name", ["POAD", "TWOSOME"])
 def test_minibatches_of_one_action_make_no_nan(name: str) -> None:
     """Some hold no choice, some a single one, whose advantage has no deviation."""
     agent, _ = collect(name, lamp=TableEnv, n_steps=8, env={"forced": ["green"]})
@@ -190,9 +186,7 @@ def test_minibatches_of_one_action_make_no_nan(name: str) -> None:
     assert any("lora_B" in key for key in moved(agent.policy, before))
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("value", [0.0, 3.0, 0.1])
-@pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, candidates", "POAD, free", "POAD, paper"])
+@pytest.mark.parametrize(("name", "value"), [("POAD", 0.1), ("TWOSOME", 0.0)])
 def test_equal_advantages_move_nothing(name: str, value: float) -> None:
     agent, _ = collect(name, n_steps=6)
     state = agent.rollout_buffer.get_state()
@@ -415,8 +409,7 @@ def usual() -> dict[str, dict[str, bytes]]:
 
 @pytest.mark.filterwarnings("ignore:n_steps=.* has no effect")  # beside n_episodes
 @pytest.mark.filterwarnings("ignore:.*this one has none")  # with drop_truncated
-@pytest.mark.matrix_after(5)
-@pytest.mark.parametrize("argument", OTHER_VALUES)
+@pytest.mark.parametrize("argument", rows(OTHER_VALUES, 5))
 def test_every_argument_does_something(usual: dict[str, dict[str, bytes]], argument: str) -> None:
     name, change = OTHER_VALUES[argument]
     assert trained(name, **change) != usual[name]
@@ -440,10 +433,8 @@ def test_no_argument_is_left_out_of_that() -> None:
 # ------------------------------------------------------------------ saving, loading, resuming
 
 RESUMED: dict[str, dict[str, Any]] = {
-    "NTPO": {},
     "TWOSOME": {"normalize_value": True},
     "ARCHER": {"smdp_discount": True},
-    "GLAM": {},
     "POAD, candidates": {"candidate_normalization": "sum"},
     "POAD, free": {"kl_coef": 0.1, "max_new_tokens": 3},
     "POAD, paper": {},
@@ -461,8 +452,7 @@ class SaveInRollout(SaveAt):
         return True
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("name", RESUMED)
+@pytest.mark.parametrize("name", rows(RESUMED, 1))
 def test_a_save_in_mid_rollout_resumes_exactly(tmp_path: Path, name: str) -> None:
     """Bit by bit, with every argument as it was; words stay words."""
     path, kind = tmp_path / "mid.zip", METHODS[name][0]
@@ -482,8 +472,7 @@ def test_a_save_in_mid_rollout_resumes_exactly(tmp_path: Path, name: str) -> Non
     assert everything(resumed) == everything(straight)
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", ["TWOSOME", "POAD, paper", "ARCHER, free"])
+@pytest.mark.parametrize("name", ["TWOSOME", "ARCHER, free"])
 def test_saving_changes_nothing(tmp_path: Path, name: str) -> None:
     agent = make_method(name, n_steps=6).learn(6)
     before = everything(agent)
@@ -496,8 +485,7 @@ def test_saving_changes_nothing(tmp_path: Path, name: str) -> None:
     assert sum("lora_" in key for key in weights) == 16
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", ["TWOSOME", "GLAM", "POAD, candidates", "POAD, free"])
+@pytest.mark.parametrize("name", ["TWOSOME", "POAD, free"])
 def test_a_policy_saved_alone_acts_as_before(tmp_path: Path, name: str) -> None:
     policy = make_method(name).policy
     randomise(policy)
@@ -532,21 +520,7 @@ def test_the_discount_inside_follows_a_discount_replaced_at_load(tmp_path: Path,
     assert loaded.credit.gamma_token == 0.5
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"credit_level": "tokens"},
-        {"bootstrap": "actions"},
-        {"action_sampling": "beam"},
-        {"candidate_normalization": "words"},
-        {"ratio": "word"},
-        {"paper_mode": True},
-        {"kl_coef": 0.1},
-        {"max_new_tokens": 0},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("change", [{"action_sampling": "beam"}, {"kl_coef": 0.1}, {"max_new_tokens": 0}], ids=str)
 def test_what_is_replaced_at_load_is_checked_as_at_construction(tmp_path: Path, change: dict[str, Any]) -> None:
     make_method("TWOSOME").save(tmp_path / "model.zip")
     with pytest.raises(ValueError, match=r"Expected "):
@@ -565,12 +539,17 @@ def test_a_waiting_rollout_is_not_updated_on_at_another_level_of_credit(tmp_path
 
 OVERCOOKED, HOME, KEY = "Overcooked-TomatoSalad-v0", "VirtualHome-FoodPreparation-v0", "KeyToken-v0"
 CODING = "DataSciCoding-iris-v0"
-FAMILIES = [(kind, env_id) for kind in (POAD, NTPO, ARCHER, TWOSOME, GLAM) for env_id in (OVERCOOKED, HOME, KEY)]
-FAMILIES += [(kind, CODING) for kind in (POAD, NTPO, ARCHER)]
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize(("kind", "env_id"), FAMILIES)
+@pytest.mark.parametrize(
+    ("kind", "env_id"),
+    [
+        (POAD, OVERCOOKED),
+        (TWOSOME, HOME),
+        pytest.param(NTPO, KEY, marks=pytest.mark.matrix),
+        pytest.param(ARCHER, CODING, marks=pytest.mark.matrix),
+    ],
+)
 def test_it_runs_with_stock_tools(tmp_path: Path, kind: type[LLMOnPolicyAlgorithm], env_id: str) -> None:
     free = env_id == CODING
     arguments: dict[str, Any] = {"action_sampling": "free", "max_new_tokens": 2} if free else {}

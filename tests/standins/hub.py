@@ -1,4 +1,4 @@
-"""The hub of Hugging Face as its client 2.4 sees it when a folder is uploaded, with both its stores of large files."""
+"""The hub of Hugging Face as its client 2.4 sees it when a folder is uploaded, with large files by Git LFS."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .server import Answer, Request, StandIn
-from .xorb import contents
 
 __all__ = ["LFS", "HubStandIn", "Repository", "error", "json_answer"]
 
 _USER, _TOKEN, _READER = "a-tester", "hf_0123456789", "hf_readonly"
-_XET_TOKEN = "xet_0123456789"
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
 LFS = ".safetensors"
 
@@ -60,25 +58,22 @@ class HubStandIn(StandIn):
         """A token that may not write."""
         return _READER
 
-    def environment(self, home: Path, *, token: str = _TOKEN, xet: bool = True) -> dict[str, str]:
-        """As in the base.
+    def environment(self, home: Path, *, token: str = _TOKEN) -> dict[str, str]:
+        """As in the base; large files go by Git LFS, as where hf_xet is not installed.
 
         Args:
             home: The child's home, made if missing.
             token: That of the user; "" for none.
-            xet: Whether large files go to Xet, as by default, or by Git LFS, as where hf_xet is not installed.
         """
-        own = {"HF_ENDPOINT": self.proxy, "HF_TOKEN": token, "HF_HOME": str(home / "hub")}
-        own["HF_HUB_DISABLE_XET"] = str(int(not xet))
-        return {**super().environment(home), "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", **own}
+        variables = {"HF_ENDPOINT": self.proxy, "HF_TOKEN": token, "HF_HOME": str(home / "hub")}
+        variables |= {"HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+        return {**super().environment(home), **variables}
 
     def answer(self, request: Request) -> Answer:
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         match request.path.strip("/").split("/"):
             case ["storage", oid]:  # a signed URL: no token
                 return self._store(request.body, oid)
-            case ["v1" | "v2", *asked]:
-                return self._xet(asked, request)
             case _ if bearer not in (_TOKEN, _READER):
                 return error(401, "Invalid username or password.")
             case ["api", "models", user, name]:
@@ -87,31 +82,29 @@ class HubStandIn(StandIn):
                 return json_answer({"errors": [], "warnings": []})
             case _ if bearer == _READER:
                 return error(403, "Forbidden: you must use a write token.")
-            case asked:
-                return self._write(asked, request.body)
+            case parts:
+                return self._write(parts, request.body)
 
-    def _write(self, asked: list[str], body: bytes) -> Answer:
-        match asked:
+    def _write(self, parts: list[str], body: bytes) -> Answer:
+        match parts:
             case ["api", "repos", "create"]:
                 return self._create(json.loads(body))
             case ["api", "models", user, name, "preupload", "main"]:
                 return self._sort(f"{user}/{name}", json.loads(body))
-            case ["api", "models", _, _, "xet-write-token", "main"]:
-                return json_answer({"casUrl": self.proxy, "accessToken": _XET_TOKEN, "exp": 4_000_000_000})
             case [_, _, "info", "lfs", "objects", "batch"]:
                 return self._batch(json.loads(body))
             case ["api", "models", user, name, "commit", "main"]:
                 return self._commit(f"{user}/{name}", body)
         return error(404, "Sorry, we can't find the page you are looking for.")
 
-    def _create(self, asked: Mapping[str, Any]) -> Answer:
-        user = asked["organization"] or _USER
-        name = f"{user}/{asked['name']}"
+    def _create(self, content: Mapping[str, Any]) -> Answer:
+        user = content["organization"] or _USER
+        name = f"{user}/{content['name']}"
         if user != _USER:
             return error(403, f"You don't have the rights to create a model under the namespace {json.dumps(user)}.")
         if name in self.repositories:
             return json_answer({"error": "You already created this model repo", "url": f"{self.proxy}/{name}"}, 409)
-        self.repositories[name] = Repository(private=asked.get("visibility") == "private")
+        self.repositories[name] = Repository(private=content.get("visibility") == "private")
         return json_answer({"url": f"{self.proxy}/{name}", "id": "0", "name": name})
 
     def _describe(self, name: str) -> Answer:
@@ -119,40 +112,30 @@ class HubStandIn(StandIn):
             return error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
         return json_answer({"id": name, "private": self.repositories[name].private, "sha": "0" * 40, "siblings": []})
 
-    def _sort(self, name: str, asked: Mapping[str, Any]) -> Answer:
+    def _sort(self, name: str, content: Mapping[str, Any]) -> Answer:
         """Upload mode of files, as in the hub's default `.gitattributes`."""
         if name not in self.repositories:
             return error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
         files = [
-            {"path": one["path"], "uploadMode": "lfs" if one["path"].endswith(LFS) else "regular",
+            {"path": file["path"], "uploadMode": "lfs" if file["path"].endswith(LFS) else "regular",
              "shouldIgnore": False, "oid": None}
-            for one in asked["files"]
+            for file in content["files"]
         ]  # fmt: skip
         return json_answer({"files": files})
 
-    def _batch(self, asked: Mapping[str, Any]) -> Answer:
+    def _batch(self, content: Mapping[str, Any]) -> Answer:
         """Where Git LFS uploads objects to."""
         objects = [
-            {**one, "actions": {"upload": {"href": f"{self.proxy}/storage/{one['oid']}"}}} for one in asked["objects"]
+            {**entry, "actions": {"upload": {"href": f"{self.proxy}/storage/{entry['oid']}"}}}
+            for entry in content["objects"]
         ]
         return json_answer({"transfer": "basic", "objects": objects})
 
-    def _store(self, body: bytes, oid: str | None = None) -> Answer:
-        digest = hashlib.sha256(body).hexdigest()
-        if digest != (oid or digest):
+    def _store(self, body: bytes, oid: str) -> Answer:
+        if hashlib.sha256(body).hexdigest() != oid:
             return Answer(400, b"BadDigest")
-        self.objects[digest] = body
-        return json_answer({"was_inserted": True})
-
-    def _xet(self, asked: list[str], request: Request) -> Answer:
-        """The store of Xet, first version. It has no chunk yet, and takes the chunks of one upload for one file."""
-        if request.headers.get("authorization") != f"Bearer {_XET_TOKEN}":
-            return error(401, "Unauthorized")
-        if asked[0] == "xorbs":
-            return self._store(contents(request.body))
-        if asked[0] == "telemetry" or request.path == "/v1/shards":
-            return json_answer({"result": 1})
-        return error(404, "Not found")
+        self.objects[oid] = body
+        return Answer(200)
 
     def _commit(self, name: str, body: bytes) -> Answer:
         if name not in self.repositories:

@@ -21,14 +21,10 @@ class StoredModel:
     """A repository as it is read.
 
     Attributes:
-        private: Whether only the user sees it; to anybody else there is no such repository.
-        gated: Whether all see it, but only admitted users its files.
         commits: Files by name, by commit.
         revisions: Commits by the names of branches and tags.
     """
 
-    private: bool = False
-    gated: bool = False
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     revisions: dict[str, str] = field(default_factory=dict)
 
@@ -84,66 +80,61 @@ class ModelHubStandIn(HubStandIn):
             return self._large(request)
         match [unquote(part) for part in request.path.strip("/").split("/")]:
             case ["api", "models", user, name]:
-                return self._info(request, f"{user}/{name}", "main")
+                return self._info(f"{user}/{name}", "main")
             case ["api", "models", user, name, "revision", revision]:
-                return self._info(request, f"{user}/{name}", revision)
+                return self._info(f"{user}/{name}", revision)
             case ["api", "models", user, name, "tree", revision, *folder]:
                 if folder:  # all files are in the root
                     return error(404, f"{folder[0]} does not exist", {"X-Error-Code": "EntryNotFound"})
-                return self._tree(request, f"{user}/{name}", revision)
+                return self._tree(f"{user}/{name}", revision)
             case [user, name, "resolve", revision, *path]:
                 return self._file(request, f"{user}/{name}", revision, "/".join(path))
         return super().answer(request)
 
-    def _find(self, request: Request, name: str, revision: str) -> Answer | tuple[StoredModel, str]:
+    def _find(self, name: str, revision: str) -> Answer | tuple[StoredModel, str]:
         """The repository and the commit that are meant, or a refusal."""
-        known = request.headers.get("authorization") == f"Bearer {self.token}"
         model = self.models.get(name)
-        if model is None or (model.private and not known):
-            if known:
-                return error(404, "Repository not found", {"X-Error-Code": "RepoNotFound"})
+        if model is None:
             return error(401, "Invalid username or password.")  # does not reveal whether there is one
         commit = model.revisions.get(revision, revision)
         if commit not in model.commits:
             return error(404, f"Invalid rev id: {revision}", {"X-Error-Code": "RevisionNotFound"})
         return model, commit
 
-    def _info(self, request: Request, name: str, revision: str) -> Answer:
-        found = self._find(request, name, revision)
-        if isinstance(found, Answer):
-            return found
-        model, commit = found
+    def _info(self, name: str, revision: str) -> Answer:
+        answer = self._find(name, revision)
+        if isinstance(answer, Answer):
+            return answer
+        model, commit = answer
         siblings = [{"rfilename": path} for path in sorted(model.commits[commit])]
-        return json_answer({"id": name, "private": model.private, "sha": commit, "siblings": siblings})
+        return json_answer({"id": name, "private": False, "sha": commit, "siblings": siblings})
 
-    def _tree(self, request: Request, name: str, revision: str) -> Answer:
-        found = self._find(request, name, revision)
-        if isinstance(found, Answer):
-            return found
-        model, commit = found
+    def _tree(self, name: str, revision: str) -> Answer:
+        answer = self._find(name, revision)
+        if isinstance(answer, Answer):
+            return answer
+        model, commit = answer
         files = sorted(model.commits[commit].items())
         return json_answer(
             [{"type": "file", "path": path, "size": len(body), "oid": _oid(body)} for path, body in files]
         )
 
     def _file(self, request: Request, name: str, revision: str, path: str) -> Answer:
-        found = self._find(request, name, revision)
-        if isinstance(found, Answer):
-            return found
-        model, commit = found
-        known = {"X-Repo-Commit": commit}
-        if model.gated:
-            return error(403, "Access to model is restricted.", {**known, "X-Error-Code": "GatedRepo"})
+        answer = self._find(name, revision)
+        if isinstance(answer, Answer):
+            return answer
+        model, commit = answer
+        repository = {"X-Repo-Commit": commit}
         if path not in model.commits[commit]:
-            return error(404, "Entry not found", {**known, "X-Error-Code": "EntryNotFound"})
+            return error(404, "Entry not found", {**repository, "X-Error-Code": "EntryNotFound"})
         body = model.commits[commit][path]
         if not path.endswith(LFS):
             plain = serve_bytes(request, body, "text/plain")
-            return plain._replace(headers={**plain.headers, **known})
+            return plain._replace(headers={**plain.headers, **repository})
         digest = hashlib.sha256(body).hexdigest()
         self.objects[digest] = body
         linked = {"X-Linked-ETag": f'"{digest}"', "X-Linked-Size": str(len(body))}
-        return Answer(302, b"", {**known, **linked, "Location": f"http://{_CDN}/{digest}"})
+        return Answer(302, b"", {**repository, **linked, "Location": f"http://{_CDN}/{digest}"})
 
     def _large(self, request: Request) -> Answer:
         """A signed address: no token, since the token must not come here at all."""

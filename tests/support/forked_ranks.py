@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 def forked_ranks(n_procs: int, run: Callable[[], None]) -> None:
     """Run a function in `n_procs` ranks, and exit with 1 if one fails; call it before torch has computed anything."""
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port = one.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
     os.environ.update(WORLD_SIZE=str(n_procs), LOCAL_WORLD_SIZE=str(n_procs), MASTER_ADDR="127.0.0.1")
     os.environ["MASTER_PORT"] = str(port)
     children = set()

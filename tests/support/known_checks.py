@@ -21,7 +21,9 @@ _known: dict[Hashable, Any] = {}
 
 
 def _key(lm: LanguageModel) -> Hashable:
-    shapes = tuple((name, tuple(one.shape)) for name, one in lm.named_parameters() if one.requires_grad)
+    shapes = tuple(
+        (name, tuple(parameter.shape)) for name, parameter in lm.named_parameters() if parameter.requires_grad
+    )
     text = lm.base.config.get_text_config()
     of_model = (lm.source.name, lm.fingerprint, str(lm.base.dtype), text._attn_implementation, shapes)
     return (*of_model, lm.max_tokens_per_forward, lm.plain_passes, lm.packs_trees, lm.critic_trunk)

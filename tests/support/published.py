@@ -12,10 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from poad_sb3.credit import baselines
 from poad_sb3.credit.advantages import Bools, Floats
 from poad_sb3.credit.padded import Turns
-from poad_sb3.credit.returns import episode_returns
 from poad_sb3.errors import UndefinedAdvantageError
 
 __all__ = [
@@ -23,14 +21,10 @@ __all__ = [
     "cut_gae",
     "cut_token_returns",
     "stream_gae",
-    "stream_token_returns",
     "turn_gae",
-    "turn_index_mean",
-    "whitened",
 ]
 
 Integers = NDArray[np.integer]
-Observations = Literal["skip", "through", "zeroed"]
 
 
 def stream_gae(
@@ -40,8 +34,7 @@ def stream_gae(
     *,
     gamma: float,
     gae_lambda: float,
-    observations: Observations,
-    present: Bools | None = None,
+    observations: Literal["skip", "through", "zeroed"],
 ) -> Floats:
     """Compute GAE over the tokens of a row, with one discount and one lambda for each.
 
@@ -61,38 +54,18 @@ def stream_gae(
         gamma: Discount of every token.
         gae_lambda: Lambda of every token.
         observations: Treatment of observation tokens, see above.
-        present: Whether a position holds a token and no padding; by default all do. Not used by "skip".
 
     Returns:
         Advantages before whitening, 0 outside the mask.
     """
     mask = np.asarray(mask, dtype=bool)
-    if observations == "skip":
-        tokens = mask
-    else:
-        tokens = np.ones_like(mask) if present is None else np.asarray(present, dtype=bool)
+    tokens = mask if observations == "skip" else np.ones_like(mask)
     if observations == "zeroed":
         rewards, values = np.where(mask, rewards, 0.0), np.where(mask, values, 0.0)
     ends = _row_ends(tokens)
     result = np.zeros(mask.shape)
     result[tokens] = _gae(rewards[tokens], values[tokens], ends, gamma, gae_lambda)
     return np.where(mask, result, 0.0)
-
-
-def stream_token_returns(
-    rewards: Floats,
-    mask: Bools,
-    *,
-    gamma: float,
-    observations: Literal["skip", "through"],
-    present: Bools | None = None,
-) -> Floats:
-    """Compute token returns of REINFORCE++: `stream_gae` with values of 0 and lambda = 1.
-
-    "skip" is verl's, "through" OpenRLHF's and SkyRL's.
-    """
-    values = np.zeros(np.shape(rewards))
-    return stream_gae(rewards, values, mask, gamma=gamma, gae_lambda=1.0, observations=observations, present=present)
 
 
 def cut_token_returns(rewards: Floats, mask: Bools, *, gamma: float) -> Floats:
@@ -131,19 +104,16 @@ def turn_gae(
     *,
     gamma: float,
     gae_lambda: float,
-    anchor: Literal["last", "mean"] = "last",
 ) -> Floats:
-    """Compute AgileRL's turn mode: GAE over actions from the value of the last token, or the mean of all values.
+    """Compute AgileRL's turn mode: GAE over actions from the value of the last token.
 
-    `anchor="last"` is also VAGEN's `no_concat_gae_last`. Defect: a baseline of an action may not depend on its own
-    tokens. With an exact critic the value before the last token knows all tokens but one, and the expected gradient is
-    0 on all of them; with the mean over n tokens, token j gets j/n of its gradient. `padded.action_gae` is right.
+    That is also VAGEN's `no_concat_gae_last`; AgileRL can take the mean of all values too. Defect: a baseline of an
+    action may not depend on its own tokens. With an exact critic the value before the last token knows all tokens but
+    one, and the expected gradient is 0 on all of them; with the mean over n tokens, token j gets j/n of its gradient.
+    `padded.action_gae` is right.
     """
     turns = Turns.of(rewards, mask, turn_ids, values)
-    if anchor == "last":
-        anchors = np.take_along_axis(turns.values, turns.lengths[..., None] - 1, axis=-1)[..., 0]
-    else:
-        anchors = turns.values.sum(axis=-1) / turns.lengths
+    anchors = np.take_along_axis(turns.values, turns.lengths[..., None] - 1, axis=-1)[..., 0]
     flat = _gae(turns.rewards[:, 0], anchors[:, 0], turns.ends[:, 0], gamma, gae_lambda)
     return np.asarray(turns.of_actions(flat))
 
@@ -185,45 +155,6 @@ def bilevel_by_rewards(
     goals[paid] = _gae(r[paid], v[paid], last[paid], gamma, gae_lambda) + v[paid]
     result = np.zeros(mask.shape)
     result[mask] = _gae(goals, v, paid, gamma_token, gae_lambda)
-    return result
-
-
-def turn_index_mean(
-    rewards: Floats, groups: Integers, episodes: Integers, steps: Integers, *, eps: float | None = None
-) -> Floats:
-    """Compute AgileRL's turn advantages of a group: the reward of a turn less the mean of those that reached it.
-
-    An episode alone at a turn gets its return less that of the group. Defects: rewards are immediate, so with a reward
-    at the end only, all earlier turns get 0; cumulated over turns the baseline is biased wherever the policy decides
-    when to stop. `baselines.step_leave_one_out` is unbiased.
-
-    Args:
-        rewards: Reward of each action, `[n]`.
-        groups: Number of the group of each action, `[n]`.
-        episodes: Number of the episode of each action, `[n]`.
-        steps: Number of steps since the start of the episode, `[n]`.
-        eps: Number added to the deviation before dividing by it; None: no division.
-
-    Returns:
-        Advantages, `[n]`.
-    """
-    cells = baselines.cell_numbers(zip(groups.tolist(), steps.tolist(), strict=True))
-    numbers = baselines.cell_numbers(episodes.tolist())
-    of_episode = np.zeros(numbers.max() + 1, dtype=np.int64)
-    of_episode[numbers] = groups
-    whole = baselines.centred(episode_returns(rewards, numbers), of_episode, eps=eps)[numbers]
-    alone = np.bincount(cells)[cells] == 1
-    return np.where(alone, whole, baselines.centred(rewards, cells, eps=eps))
-
-
-def whitened(advantages: Floats, mask: Bools, *, eps: float = 1e-8) -> Floats:
-    """Whiten advantages over all action tokens of a batch, as verl, SkyRL, OpenRLHF and AgileRL do after a recursion.
-
-    The deviation of a batch scales the gradient; long episodes weigh more in mean and deviation.
-    """
-    mask = np.asarray(mask, dtype=bool)
-    result = np.zeros(mask.shape)
-    result[mask] = baselines.whitened(advantages[mask], eps)
     return result
 
 

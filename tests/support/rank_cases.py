@@ -56,10 +56,10 @@ def _tensors(state: Any) -> Any:
     if isinstance(state, torch.Tensor):
         return hashlib.sha256(state.detach().cpu().flatten().numpy().tobytes()).hexdigest()
     if isinstance(state, dict):
-        return [(str(name), _tensors(one)) for name, one in sorted(state.items(), key=lambda item: str(item[0]))]
+        return [(str(name), _tensors(part)) for name, part in sorted(state.items(), key=lambda item: str(item[0]))]
     if isinstance(state, set | frozenset):  # their order differs from process to process
         return sorted(map(repr, state))
-    return [_tensors(one) for one in state] if isinstance(state, list | tuple) else repr(state)
+    return [_tensors(part) for part in state] if isinstance(state, list | tuple) else repr(state)
 
 
 def digests(model: Any) -> dict[str, str]:
@@ -90,7 +90,7 @@ def make(name: str, ranks: Any) -> Any:
 
 def trainings(names: Iterable[str], ranks: Any, folder: Path) -> dict[str, dict[str, str]]:
     """Return the digests of these cases, on rank 0."""
-    found = {}
+    results = {}
     for name in names:
         model = make(name, ranks)
         untrained = digests(model)["weights"] if ranks.is_first else ""
@@ -98,21 +98,21 @@ def trainings(names: Iterable[str], ranks: Any, folder: Path) -> dict[str, dict[
         path = folder / "model.zip"
         model.save(path)  # by all ranks; rank 0 writes
         if ranks.is_first:
-            found[name] = digests(model)
-            assert found[name]["weights"] != untrained, name
+            results[name] = digests(model)
+            assert results[name]["weights"] != untrained, name
         again = type(model).load(path, None)  # each rank reads it
-        found.get(name, {})["loaded"] = str(again.num_timesteps == model.num_timesteps)
+        results.get(name, {})["loaded"] = str(again.num_timesteps == model.num_timesteps)
         model.env.close()
-    return found
+    return results
 
 
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     ranks, folder = start_ranks(int(os.environ["WORLD_SIZE"])), Path(os.environ["RANK_CASES_OUT"])
-    found = trainings(names, ranks, folder)
+    results = trainings(names, ranks, folder)
     if ranks.is_first:
-        (folder / "digests.json").write_text(json.dumps(found))
+        (folder / "digests.json").write_text(json.dumps(results))
     end_ranks()
 
 

@@ -45,18 +45,18 @@ def output(folder: Path) -> str:
 
 def processes(folder: Path) -> dict[str, int]:
     """Return the processes of a run: ranks by number, `launcher` for the one that started them."""
-    found = {}
-    for one in Path("/proc").glob("[0-9]*"):
+    pids = {}
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            words = (one / "cmdline").read_bytes().split(b"\0")
+            words = (process / "cmdline").read_bytes().split(b"\0")
             variables = dict(
-                part.split(b"=", 1) for part in (one / "environ").read_bytes().split(b"\0") if b"=" in part
+                part.split(b"=", 1) for part in (process / "environ").read_bytes().split(b"\0") if b"=" in part
             )
         except (OSError, ValueError):
             continue
         if str(folder).encode() in words:
-            found[variables.get(b"RANK", b"launcher").decode()] = int(one.name)
-    return found
+            pids[variables.get(b"RANK", b"launcher").decode()] = int(process.name)
+    return pids
 
 
 def reached_step(folder: Path) -> int:

@@ -17,16 +17,16 @@ __all__ = ["in_ranks"]
 def in_ranks(*programs: Callable[[Ranks], Any], timeout: float = 20.0) -> list[Any]:
     """Run a program in each rank; return results, or exceptions."""
     store = dist.HashStore()
-    ranks = [Ranks(rank, len(programs), store, None, timedelta(seconds=timeout)) for rank in range(len(programs))]
+    ranks = [Ranks(number, len(programs), store, None, timedelta(seconds=timeout)) for number in range(len(programs))]
 
-    def run(place: int) -> Any:
+    def run(number: int) -> Any:
         try:
-            return programs[place](ranks[place])
+            return programs[number](ranks[number])
         except Exception as error:
             return error
 
     with ThreadPoolExecutor(len(programs)) as pool:
-        found = list(pool.map(run, range(len(programs))))
-    for one in ranks:
-        one.end()
-    return found
+        results = list(pool.map(run, range(len(programs))))
+    for rank in ranks:
+        rank.end()
+    return results

@@ -147,7 +147,7 @@ def play(env: VecEnv, n_steps: int = 12, at: dict[int, Callable[[], object]] | N
         seed: Of environments and actions.
     """
     env.seed(seed)
-    rng, seen = np.random.default_rng(seed), [(env.reset(), [*env.unwrapped.reset_infos])]
+    rng, results = np.random.default_rng(seed), [(env.reset(), [*env.unwrapped.reset_infos])]
     infos = env.unwrapped.reset_infos
     for number in range(n_steps):
         if at is not None and number in at:
@@ -156,47 +156,47 @@ def play(env: VecEnv, n_steps: int = 12, at: dict[int, Callable[[], object]] | N
         assert rewards.dtype == np.float32
         for part in (observations, rewards, dones):
             assert part.flags.writeable
-        known = [{key: value for key, value in info.items() if key not in MEASURED} for info in infos]
-        seen.append((observations, rewards, dones, known, [*env.unwrapped.reset_infos]))
+        kept_infos = [{key: value for key, value in info.items() if key not in MEASURED} for info in infos]
+        results.append((observations, rewards, dones, kept_infos, [*env.unwrapped.reset_infos]))
         fresh = env.unwrapped.reset_infos
         infos = [new if done else info for info, done, new in zip(infos, dones, fresh, strict=True)]
-    return seen
+    return results
 
 
 def until(condition: Callable[[], Any], seconds: float = 90.0) -> Any:
     """Wait for a condition, and return its value."""
     end = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (value := condition()):
         assert time.monotonic() < end, "the condition does not come true"
         time.sleep(0.02)
-    return found
+    return value
 
 
 def relatives(pid: int) -> set[int]:
     """Return the living processes that a process has started, directly or not."""
     try:
-        return {one.pid for one in psutil.Process(pid).children(recursive=True)}
+        return {child.pid for child in psutil.Process(pid).children(recursive=True)}
     except psutil.NoSuchProcess:
         return set()
 
 
 def alive(pids: set[int]) -> set[int]:
     """Return those of these processes that have not ended."""
-    found = set()
+    living = set()
     for pid in pids:
         try:
             if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                found.add(pid)
+                living.add(pid)
         except psutil.NoSuchProcess:
             continue
-    return found
+    return living
 
 
 def outside(pids: set[int]) -> list[str]:
     """Return the addresses beyond the loopback interface that these processes listen at."""
     return [
-        f"{psutil.Process(pid).name()} {one.laddr.ip}:{one.laddr.port}"
+        f"{psutil.Process(pid).name()} {socket.laddr.ip}:{socket.laddr.port}"
         for pid in pids
-        for one in psutil.Process(pid).net_connections("inet")
-        if one.status == psutil.CONN_LISTEN and one.laddr.ip not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")
+        for socket in psutil.Process(pid).net_connections("inet")
+        if socket.status == psutil.CONN_LISTEN and socket.laddr.ip not in ("127.0.0.1", "::1", "::ffff:127.0.0.1")
     ]

@@ -58,7 +58,7 @@ class Losses(BaseCallback):
 
 def trainings(ranks: Any, folder: Path) -> dict[str, Any]:
     """Return the losses and the sums of weights of each case."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     size = ranks.size
     for name, chosen in CASES.items():
         policy_kwargs = {"max_tokens_per_forward": 256, "fsdp": size > 1, **chosen}
@@ -72,27 +72,27 @@ def trainings(ranks: Any, folder: Path) -> dict[str, Any]:
         model.save(path)
         again = POAD.load(path)  # into shards, where there are some
         weights, moments = whole(again.policy.state_dict()), whole(again.policy.optimizer.state_dict())
-        same = [torch.equal(one, other) for one, other in zip(
+        same = [torch.equal(tensor, other) for tensor, other in zip(
             [*weights.values(), *(m for state in moments["state"].values() for m in state.values())],
             [*whole(model.policy.state_dict()).values(),
              *(m for state in whole(model.policy.optimizer.state_dict())["state"].values() for m in state.values())],
             strict=True)]  # fmt: skip
         sums = {n: float(t.double().sum()) for n, t in weights.items() if not n.startswith("critic")}
-        found[name] = {"losses": losses.seen, "loaded": all(same) and len(same) > 4, "sums": sums}
+        results[name] = {"losses": losses.seen, "loaded": all(same) and len(same) > 4, "sums": sums}
     model = POAD("LLMPolicy", "MultiKey-v0", seed=1, policy_kwargs={"max_tokens_per_forward": 256, "fsdp": size > 1})
     BC(model, oracle_episodes("MultiKey-v0", 1), batch_size=64).train(1, 0)
     weights = whole(model.policy.state_dict())
-    found["cloned"] = {n: float(t.double().sum()) for n, t in weights.items() if not n.startswith("critic")}
-    return found
+    results["cloned"] = {n: float(t.double().sum()) for n, t in weights.items() if not n.startswith("critic")}
+    return results
 
 
 def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     ranks, folder = start_ranks(int(os.environ["WORLD_SIZE"])), Path(os.environ["RANK_CASES_OUT"])
-    found = trainings(ranks, folder)
+    results = trainings(ranks, folder)
     if ranks.is_first:
-        (folder / "losses.json").write_text(json.dumps(found))
+        (folder / "losses.json").write_text(json.dumps(results))
     end_ranks()
 
 

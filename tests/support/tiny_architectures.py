@@ -24,14 +24,10 @@ GPT2 = {
     "eos_token_id": 2,
 }
 MODELS = {
-    "llama": ("llama", SMALL, True),
     "granite": ("granite", {**SMALL, "logits_scaling": 8.0}, True),
     "gemma2, window 8, cap 3": ("gemma2", {**SMALL, "sliding_window": 8, "final_logit_softcapping": 3.0}, False),
-    "qwen2": ("qwen2", SMALL, True),
-    "qwen3": ("qwen3", SMALL, True),
     "gpt2": ("gpt2", GPT2, True),
     "cohere": ("cohere", {**SMALL, "logit_scale": 0.25}, True),
-    "mistral, window 8": ("mistral", {**SMALL, "sliding_window": 8}, False),
     "gemma3, window 8": ("gemma3_text", {**SMALL, "sliding_window": 8}, False),
 }
 

@@ -43,7 +43,7 @@ class TokenStandIn(LoopbackStandIn):
 
     def bodies(self, path: str) -> list[dict[str, Any]]:
         """The bodies of the requests for a path."""
-        return [json.loads(one.body) for one in self.requests if one.path == path]
+        return [json.loads(request.body) for request in self.requests if request.path == path]
 
     def answer(self, request: Request) -> Answer:
         body = json.loads(request.body or b"{}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 import hypothesis
 import numpy as np
+import pytest
 import torch
 from scipy import stats
 from stable_baselines3.common.callbacks import BaseCallback
@@ -110,6 +111,14 @@ class LampEnv(LangEnv[tuple[str, int]]):
         return {"moves": self.moves, "truncates": self.truncates, "forced": self.forced}
 
 
+class EndsAtItsLimit(LampEnv):
+    """The task ends with the step that its time limit cuts off."""
+
+    def _move(self, reward: float) -> Outcome:
+        outcome = super()._move(reward)
+        return outcome._replace(truncated=outcome.terminated)
+
+
 class Collector(POAD):
     """POAD without its update: `learn` fills the rollout buffer and leaves the rest to the test."""
 
@@ -170,7 +179,13 @@ def randomise(module: torch.nn.Module, seed: int = 0, scale: float = 0.1) -> Non
 def batch_of(questions: Sequence[tuple[str, Sequence[str]]]) -> dict[str, np.ndarray]:
     """A batched observation of texts and their admissible actions."""
     single = [admissible_observation(text, list(actions)) for text, actions in questions]
-    return {key: np.array([one[key] for one in single], dtype=object) for key in single[0]}
+    return {key: np.array([observation[key] for observation in single], dtype=object) for key in single[0]}
+
+
+def rows(names: Iterable[str], n: int) -> list[Any]:
+    """Rows of a product: `make test` runs the first n, `make test-matrix` the others."""
+    first, others = [*names][:n], [*names][n:]
+    return [*first, *(pytest.param(name, marks=pytest.mark.matrix) for name in others)]
 
 
 # ------------------------------------------------------------------ any method
@@ -240,7 +255,7 @@ class TableEnv(LampEnv):
     def _listed_actions(self) -> list[str]:
         if self.colour in self.forced:
             return ["wait"]
-        return [f"put the {food} on the {place}" for food in ("tomato", "onion") for place in ("board", "plate")]
+        return [f"put the {food} on the {dish}" for food in ("tomato", "onion") for dish in ("board", "plate")]
 
     def _execute(self, text: str) -> Outcome | None:
         if text not in self.admissible_actions():
@@ -266,24 +281,24 @@ def collect(name: str, **kwargs: Any) -> tuple[LLMOnPolicyAlgorithm, list[Questi
     """
     agent = make_method(name, **kwargs)
     randomise(agent.policy)
-    asked: list[Question] = []
+    questions: list[Question] = []
     act = agent.policy.act
 
     def act_and_note(observation: Any, *args: Any, **kwargs: Any) -> Any:
-        asked.extend(parse_observation(observation)[0])
+        questions.extend(parse_observation(observation)[0])
         return act(observation, *args, **kwargs)
 
     agent.policy.act = act_and_note  # type: ignore[method-assign]
     agent.train = lambda: None  # type: ignore[method-assign]
     agent.learn(agent.n_steps * agent.n_envs)
     del agent.policy.act, agent.train
-    return agent, asked
+    return agent, questions
 
 
 def run_update(agent: LLMOnPolicyAlgorithm, settings: PPOSettings = ONE_STEP) -> dict[str, float]:
     """One update on the content of the buffer, with the agent's own level of credit and unit of values."""
-    own = {name: getattr(agent, name) for name in ("normalize_value", "kl_coef")}
-    return update(agent.policy, agent.rollout_buffer, replace(settings, **own), np.random.default_rng(0))
+    of_agent = {name: getattr(agent, name) for name in ("normalize_value", "kl_coef")}
+    return update(agent.policy, agent.rollout_buffer, replace(settings, **of_agent), np.random.default_rng(0))
 
 
 def hold_still(agent: LLMOnPolicyAlgorithm, *, move_by: float = 0.0) -> None:
@@ -322,7 +337,12 @@ def everything(agent: LLMOnPolicyAlgorithm) -> list[Any]:
     assert agent.env is not None
     kept += [repr(state) for state in agent.env.env_method("get_state")]
     generators = (*agent.policy.rollout_rngs, agent.policy.predict_rng, agent._shuffle_rng)
-    return [*kept, *(repr(one.bit_generator.state) for one in generators), agent.num_timesteps, agent._n_updates]
+    return [
+        *kept,
+        *(repr(generator.bit_generator.state) for generator in generators),
+        agent.num_timesteps,
+        agent._n_updates,
+    ]
 
 
 def adapter_gradient(policy: LLMPolicy) -> torch.Tensor:

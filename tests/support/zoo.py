@@ -17,12 +17,11 @@ from zoo_tokenizers import GPT2_WORDS, LLAMA3_WORDS, QWEN_WORDS, byte_level, sen
 WINDOW = 16
 """Of the models that see no further; shorter than the prompts of the tests."""
 
-PADDED = ("qwen2", "qwen3", "phi", "phi3")
+PADDED = ("qwen2", "qwen3", "phi3")
 """Models with more rows in the head than their tokenizers have tokens; these can be sampled too."""
 
 CHATML = ("<|im_start|>", "<|im_end|>")
 HEADERS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|end_of_text|>")
-SPACES = tuple(" " * n for n in range(16, 1, -1)) + tuple("\t" * n for n in range(9, 1, -1))
 
 
 class Facts(NamedTuple):
@@ -50,10 +49,7 @@ ZOO: Mapping[str, Facts] = {
     "qwen2": Facts(turn_end="<|im_end|>", supports_system=True),
     "qwen3": Facts(turn_end="<|im_end|>", supports_system=True),
     "gpt2": Facts(),
-    "mistral": Facts(turn_end="</s>", packs_trees=False),
-    "gemma": Facts(turn_end="<end_of_turn>"),
     "gemma2": Facts(turn_end="<end_of_turn>", packs_trees=False),
-    "phi": Facts(),
     "phi3": Facts(turn_end="<|end|>", supports_system=True),
 }
 """Every model, by name."""
@@ -66,19 +62,16 @@ _GPT2 = {
     "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 512, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
     "resid_pdrop": 0.0,
 }  # fmt: skip
-_PHI = {name: value for name, value in _SMALL.items() if name != "head_dim"}  # where heads share the width
+_SHARED = {name: value for name, value in _SMALL.items() if name != "head_dim"}  # where heads share the width
 _GEMMA2 = {"sliding_window": WINDOW, "final_logit_softcapping": 8.0, "attn_logit_softcapping": 5.0}
 _SETTINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "llama2": ("llama", _SMALL),
     "llama3": ("llama", {**_SMALL, "rope_theta": 500000.0}),
-    "qwen2": ("qwen2", _PHI),
+    "qwen2": ("qwen2", _SHARED),
     "qwen3": ("qwen3", _SMALL),
     "gpt2": ("gpt2", _GPT2),
-    "mistral": ("mistral", {**_SMALL, "sliding_window": WINDOW}),
-    "gemma": ("gemma", _SMALL),
     "gemma2": ("gemma2", {**_SMALL, **_GEMMA2, "query_pre_attn_scalar": 8}),
-    "phi": ("phi", {**_PHI, "partial_rotary_factor": 0.5, "embd_pdrop": 0.0, "resid_pdrop": 0.0}),
-    "phi3": ("phi3", {**_PHI, "embd_pdrop": 0.0, "resid_pdrop": 0.0}),
+    "phi3": ("phi3", {**_SHARED, "embd_pdrop": 0.0, "resid_pdrop": 0.0}),
 }
 
 _GEMMA_TOKENS = [AddedToken(token, normalized=False, special=True) for token in ("<start_of_turn>", "<end_of_turn>")]
@@ -86,11 +79,6 @@ _PHI3_TOKENS = [  # a space after one of them is swallowed, as in the original
     AddedToken(token, rstrip=True, normalized=False, special=True)
     for token in ("<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|endoftext|>")
 ]
-_MISTRAL_TOKENS = [AddedToken(token, normalized=False, special=True) for token in ("[INST]", "[/INST]")]
-_gemma = partial(
-    sentence_piece, "<eos>", "<bos>", dummy_prefix="none", special=_GEMMA_TOKENS, pad_token="<pad>",
-    chat_template=templates.GEMMA,
-)  # fmt: skip
 _TOKENIZERS: Mapping[str, Callable[[], PreTrainedTokenizerFast]] = {
     "llama2": partial(sentence_piece, "</s>", "<s>", dummy_prefix="metaspace", chat_template=templates.LLAMA2),
     "llama3": partial(
@@ -105,13 +93,10 @@ _TOKENIZERS: Mapping[str, Callable[[], PreTrainedTokenizerFast]] = {
         pad_token="<|endoftext|>", chat_template=templates.QWEN3,
     ),
     "gpt2": partial(byte_level, GPT2_WORDS, "<|endoftext|>", start="<|endoftext|>"),
-    "mistral": partial(
-        sentence_piece, "</s>", "<s>", dummy_prefix="normalizer", special=_MISTRAL_TOKENS,
-        chat_template=templates.MISTRAL,
+    "gemma2": partial(
+        sentence_piece, "<eos>", "<bos>", dummy_prefix="none", special=_GEMMA_TOKENS, pad_token="<pad>",
+        chat_template=templates.GEMMA,
     ),
-    "gemma": _gemma,
-    "gemma2": _gemma,
-    "phi": partial(byte_level, GPT2_WORDS, "<|endoftext|>", start="<|endoftext|>", added=SPACES),
     "phi3": partial(
         sentence_piece, "<|endoftext|>", "<s>", dummy_prefix="normalizer", special=_PHI3_TOKENS, adds_start=False,
         pad_token="<|endoftext|>", chat_template=templates.PHI3,

@@ -63,17 +63,6 @@ QWEN3 = """\
 {%- endif %}"""
 """An answer at the end has a thinking part, empty or not; those before it have none."""
 
-MISTRAL = """\
-{{- bos_token }}
-{%- for message in messages %}
-{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}
-{{- raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}
-{%- if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}
-{%- elif message['role'] == 'assistant' %}{{ ' ' + message['content'] + eos_token }}
-{%- else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}
-{%- endfor %}"""
-"""No system turn anywhere: the first turn has to be the user's."""
-
 GEMMA = """\
 {{- bos_token }}
 {%- if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}

@@ -22,8 +22,8 @@ def sentences() -> list[str]:
     """A few hundred lines of kitchen, lamps and Python; ASCII only, so that other letters have to fall back."""
     verbs, foods = ("put", "press", "pick up", "wash", "chop", "open"), ("tomato", "onion", "bowl", "plate", "lettuce")
     places = ("table", "counter", "shelf", "door", "red button", "green button", "cutting board")
-    lines = [f"{verb} the {food} on the {place}" for verb, food, place in itertools.product(verbs, foods, places)]
-    lines += [f"The {food} is on the {place}. You wait and look at the {place}." for food in foods for place in places]
+    lines = [f"{verb} the {food} on the {spot}" for verb, food, spot in itertools.product(verbs, foods, places)]
+    lines += [f"The {food} is on the {spot}. You wait and look at the {spot}." for food in foods for spot in places]
     lines += [
         f"The lamp is {colour}. You have {n} moves left." for colour in ("red", "green", "blue") for n in range(10)
     ]
@@ -41,7 +41,7 @@ def byte_level(
     start: str | None = None,
     **settings: Any,
 ) -> PreTrainedTokenizerFast:
-    """Byte-level BPE as in GPT-2, Phi, Qwen and Llama 3: a space belongs to the word behind it.
+    """Byte-level BPE as in GPT-2, Qwen and Llama 3: a space belongs to the word behind it.
 
     Args:
         words: Regular expression that cuts a text into the units of merges.
@@ -79,13 +79,13 @@ def sentence_piece(
         end: End token.
         start: Start token.
         dummy_prefix: Who puts a space before a text: `"metaspace"` (Llama 2; not if there is one already),
-            `"normalizer"` (Mistral, Phi-3: always) or `"none"` (Gemma).
+            `"normalizer"` (Phi-3: always) or `"none"` (Gemma).
         special: Further special tokens.
         adds_start: Whether the start token is put before every text.
         **settings: Of the tokenizer, such as its template.
     """
-    own = ["<unk>", start, end] if dummy_prefix != "none" else ["<pad>", end, start, "<unk>"]
-    tokenizer = Tokenizer(models.BPE(**_pieces(tuple(own)), unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    specials = ["<unk>", start, end] if dummy_prefix != "none" else ["<pad>", end, start, "<unk>"]
+    tokenizer = Tokenizer(models.BPE(**_pieces(tuple(specials)), unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     parts: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     if dummy_prefix == "metaspace":
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
@@ -95,7 +95,7 @@ def sentence_piece(
         tokenizer.normalizer = normalizers.Replace(" ", "▁")
         tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence([*parts, *([decoders.Strip(" ", 1, 0)] if dummy_prefix != "none" else [])])
-    tokenizer.add_special_tokens([*(AddedToken(token, special=True, normalized=False) for token in own), *special])
+    tokenizer.add_special_tokens([*(AddedToken(token, special=True, normalized=False) for token in specials), *special])
     tokenizer.post_processor = (
         _starting_with(start, tokenizer) if adds_start else processors.TemplateProcessing(single="$A", pair="$A $B")
     )

@@ -7,27 +7,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import pytest
 import torch
 from poad_runs import Run
 from toy import COLOURS, TimedLampEnv, make_agent, make_method, randomise
 
 from lang_envs.report.results import read_results
-from lang_envs.wrappers import TextAction
 from poad_sb3 import (
     GRPO,
     NTPO,
     POAD,
     TWOSOME,
-    BiLevelPPO,
     CheckpointError,
     LLMPolicy,
     ObservationError,
-    TurnPPO,
 )
 from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_episodes, warm_start
-from poad_sb3.common.episode_lines import reset_seed_of
 from poad_sb3.common.episodes import questions_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions.base import TokenPath
@@ -99,7 +94,7 @@ def log_probs(model: LLMOnPolicyAlgorithm, episodes: list[Episode]) -> torch.Ten
 # ------------------------------------------------------------------ likelihood
 
 
-@pytest.mark.parametrize("name", ["POAD", "TWOSOME", "GLAM", "POAD, paper", "POAD, free"])
+@pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, free"])
 def test_an_action_chosen_elsewhere_has_the_path_of_a_sampled_one(name: str) -> None:
     policy = make_method(name, **({"max_new_tokens": 20} if "free" in name else {})).policy
     randomise(policy)
@@ -148,32 +143,23 @@ def test_equal_seeds_give_equal_weights_and_other_methods_the_same_adapter(demon
         BC(model, demonstrations[:4]).train(1)
         return model.policy.state_dict()
 
-    first, again, other, ntpo, grpo = (
-        cloned(POAD, 1),
-        cloned(POAD, 1),
-        cloned(POAD, 2),
-        cloned(NTPO, 1),
-        cloned(GRPO, 1),
-    )
+    first, again, other, ntpo = (cloned(POAD, 1), cloned(POAD, 1), cloned(POAD, 2), cloned(NTPO, 1))
     assert all(torch.equal(tensor, again[name]) for name, tensor in first.items())
     assert not all(torch.equal(tensor, other[name]) for name, tensor in first.items())
-    for method in (ntpo, grpo):
-        assert all(torch.equal(tensor, method[name]) for name, tensor in first.items() if "lora" in name)
+    assert all(torch.equal(tensor, ntpo[name]) for name, tensor in first.items() if "lora" in name)
     assert not torch.equal(first["critic.mlp.0.weight"], ntpo["critic.mlp.0.weight"])
 
 
 # ------------------------------------------------------------------ critic
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("smdp", [False, True])
-@pytest.mark.parametrize("name", ["POAD", "NTPO", "ARCHER", "TurnPPO", "BiLevelPPO"])
+@pytest.mark.parametrize(("name", "smdp"), [("POAD", True), ("NTPO", False), ("TurnPPO", False)])
 def test_targets_are_the_recorded_returns_discounted_as_by_the_credit(name: str, smdp: bool) -> None:
     model = make_method(name, lamp=TimedLampEnv, gamma=0.9, smdp_discount=smdp)
     randomise(model.policy)  # a critic that has values already changes no target
     samples = BC(model, SHAPES)._rollout().all_samples()
 
-    inside = 0.9 if name in ("NTPO", "ARCHER") else 1.0  # of one token and the next
+    inside = 0.9 if name == "NTPO" else 1.0  # of one token and the next
     between = 0.9 ** (2 if smdp else 1)
     targets, lengths = [], iter([len(path.action) for path in samples.paths])
     for episode in SHAPES:
@@ -207,8 +193,7 @@ def test_the_critic_learns_the_returns(normalize_value: bool) -> None:
 # ------------------------------------------------------------------ warm start
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("kind", [POAD, BiLevelPPO, TurnPPO, TWOSOME, GRPO])
+@pytest.mark.parametrize("kind", [POAD, TWOSOME, GRPO])
 def test_a_warm_start_has_the_log_probabilities_of_the_base(
     kind: type[LLMOnPolicyAlgorithm], base: tuple[POAD, Path], demonstrations: list[Episode]
 ) -> None:
@@ -263,22 +248,9 @@ def test_a_critic_of_another_trunk_is_refused(base: tuple[POAD, Path]) -> None:
     warm_start(keys(GRPO, seed=5, policy_kwargs={"critic_trunk": "live"}), base[1])
 
 
-def test_a_critic_that_one_of_both_lacks_stays_fresh(demonstrations: list[Episode], tmp_path: Path) -> None:
-    without = keys(GRPO)
-    BC(without, demonstrations[:2]).train(1)
-    without.save(tmp_path / "grpo.zip")
-    model = keys(POAD, seed=7)
-    critic = copy.deepcopy(model.policy.critic.state_dict())
-    warm_start(model, tmp_path / "grpo.zip")
-    assert torch.equal(log_probs(model, demonstrations), log_probs(without, demonstrations))
-    assert all(torch.equal(tensor, critic[name]) for name, tensor in model.policy.critic.state_dict().items())
-
-
-@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("policy_kwargs", "match"),
     [
-        ({"lora": {"target_modules": ["k_proj"]}}, "does not fit. Expected the trainable tensors of this policy"),
         ({"lora": {"lora_alpha": 8}}, "'lora_alpha': 16"),
         ({"prompt": CompletionPrompt(history=2)}, r"policy_kwargs\.prompt as in"),
         ({"critic_arch": (8,)}, r"base.zip does not fit. .* first 'critic.*Fix: make the policy with .* critic_arch"),
@@ -312,16 +284,6 @@ def test_an_oracle_with_noise_repeats_itself_and_takes_listed_actions_only() -> 
     assert [len(episode) for episode in best] == [11] * 4
     assert all(episode[-1]["success"] for episode in best)
     assert not any(episode[-1]["success"] for episode in worst)
-
-
-def test_lines_of_episodes_replay_in_their_environment(demonstrations: list[Episode]) -> None:
-    env = TextAction(gym.make(KEYS))
-    for episode in demonstrations[:2]:
-        text, _ = env.reset(seed=reset_seed_of(KEYS, 0, episode[0]["episode"]))
-        for line in episode:
-            assert text == line["observation"]
-            text, reward, *_ = env.step(line["action"])
-            assert reward == line["reward"]
 
 
 def test_sampled_episodes_leave_the_generators_alone(base: tuple[POAD, Path]) -> None:
@@ -409,8 +371,8 @@ def test_the_commands_from_episodes_to_reinforcement_learning(run: Run) -> None:
         "critic_learning_rate=1e-9",
     )
     cloned, trained = POAD.load("base/latest.zip").policy, NTPO.load("rl/latest.zip").policy
-    for ours, theirs in zip(trained.adapter_parameters(), cloned.adapter_parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+    for ours, expected in zip(trained.adapter_parameters(), cloned.adapter_parameters(), strict=True):
+        torch.testing.assert_close(ours, expected, atol=1e-6, rtol=0)
     assert json.loads(Path("rl/config.json").read_text())["warm_start"] == str(Path("base").resolve())
     assert "There is no checkpoint" in run(*train, "--warm-start", "nowhere", "--out", "none", code=1)
     assert not Path("none").exists()
@@ -432,26 +394,6 @@ def test_the_commands_from_episodes_to_reinforcement_learning(run: Run) -> None:
     wrong = ("bc", "--env", "MultiKey-v0", "--episodes", "rl/episodes.jsonl", "--out", "none", *SHORT)
     run(*wrong, code=1)
     assert not Path("none").exists()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--oracle-noise", "0.1", "--oracle-noise", "0.2"),
-        ("--episodes", "missing.jsonl"),
-    ],
-)
-def test_wrong_options_are_refused_before_the_folder_is_made(run: Run, options: tuple[str, ...]) -> None:
-    run("bc", "--env", KEYS, "--n-epochs", "1", "--eval-episodes", "1", "--out", "base", *SMALL, *options, code=1)
-    assert not Path("base").exists()
-
-
-def test_an_existing_file_is_not_replaced(run: Run) -> None:
-    Path("base").write_text("mine")
-    output = run("bc", "--env", KEYS, "--n-episodes", "1", "--out", "base", *SHORT, code=1)
-    assert "base cannot be written" in output
-    assert "epoch" not in output
-    assert Path("base").read_text() == "mine"
 
 
 def test_a_cloned_policy_outlives_the_fit_of_its_critic(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

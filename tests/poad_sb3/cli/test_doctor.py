@@ -13,10 +13,8 @@ import gymnasium as gym
 import pytest
 import torch
 from poad_runs import ENV_ID, SMALL, Run
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer
 
 from poad_sb3.cli import doctor, train
-from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.pocket import POCKET_FOLDER
 
 DRY = ("train", ENV_ID, "--dry-run", *SMALL)
@@ -39,63 +37,18 @@ def test_a_healthy_model(run: Run) -> None:
     assert lines["memory"].endswith(" MB")
 
 
-def test_memory_that_cannot_be_estimated_is_unknown(run: Run) -> None:
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
-    tokenizer = AutoTokenizer.from_pretrained(POCKET_FOLDER)
-    config = CONFIG_MAPPING["mixtral"](vocab_size=len(tokenizer), num_key_value_heads=2, num_local_experts=2, **sizes)
-    AutoModelForCausalLM.from_config(config).save_pretrained("experts")
-    tokenizer.save_pretrained("experts")
-    assert re.search(r"^memory +unknown$", run("doctor", "experts"), re.MULTILINE)
+def of_unknown_architecture(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "nothing"}))
 
 
-def edit(folder: Path, name: str, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change a JSON file of a model."""
-    content = json.loads((folder / name).read_text())
-    change(content)
-    (folder / name).write_text(json.dumps(content))
-
-
-def without_end(folder: Path) -> None:
-    edit(folder, "tokenizer_config.json", lambda settings: settings.pop("eos_token"))
-    (folder / "special_tokens_map.json").unlink(missing_ok=True)
-
-
-def without_tokenizer(folder: Path) -> None:
-    for path in folder.glob("*token*"):
-        path.unlink()
-
-
-def with_adapter(folder: Path) -> None:
-    LanguageModel(str(folder)).network.save_pretrained(folder)
-
-
-UNREADABLE = r"Expected model='pocket', .*, which could not be loaded .*Fix: "
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (shutil.rmtree, r"Expected a folder with a Hugging Face model; there is no \S*/broken\. Fix: "),
-    "no config": (lambda folder: (folder / "config.json").unlink(), UNREADABLE),
-    "unknown architecture": (
-        lambda folder: edit(folder, "config.json", lambda config: config.update(model_type="nothing")),
-        r"Expected model='pocket', a folder .*`?nothing`?.*Fix: ",
-    ),
+    "unknown architecture": (of_unknown_architecture, r"Expected model='pocket', a folder .*`?nothing`?.*Fix: "),
     "no weights": (
         lambda folder: (folder / "model.safetensors").unlink(),
-        UNREADABLE,
+        r"Expected model='pocket', .*, which could not be loaded .*Fix: ",
     ),
-    "cut weights": (
-        lambda folder: (folder / "model.safetensors").write_bytes(b"cut off"),
-        UNREADABLE,
-    ),
-    "weights of another shape": (
-        lambda folder: edit(folder, "config.json", lambda config: config.update(hidden_size=64)),
-        r"Expected .*Fix: ",
-    ),
-    "missing layers": (
-        lambda folder: edit(folder, "config.json", lambda config: config.update(num_hidden_layers=6)),
-        r"Expected all weights of LlamaForCausalLM .* are missing, .*Fix: complete the folder\.",
-    ),
-    "no tokenizer": (without_tokenizer, r"Expected .*Fix: "),
-    "no end token": (without_end, r"Expected a tokenizer with an end-of-sequence token; .*Fix: set eos_token"),
-    "an adapter": (with_adapter, r"Expected a whole model; .*broken' has an adapter .*Fix: merge it into its base"),
 }
 
 
@@ -144,12 +97,7 @@ def test_a_dry_run_shows_the_memory_and_writes_nothing(run: Run, monkeypatch: py
 
 
 REFUSED = [
-    (("train", "--dry-run"), "Expected an environment, such as"),
-    (("train", "Overcooked-TomatSalad-v0", "--dry-run"), "cannot be made: .*TomatoSalad"),
-    ((*DRY, "--set", "gama=1"), "Did you mean gamma"),
-    ((*DRY, "--set", "device=cpux"), "Expected a device that torch can use here; got 'cpux'"),
     ((*DRY, "--set", "top_k=5"), "top_k has none: action_sampling is 'trie'"),
-    ((*DRY, "--set", "policy_kwargs.model=/no/where"), "there is no /no/where"),
     ((*DRY, "--warm-start", "nowhere.zip"), "There is no checkpoint"),
 ]
 
@@ -157,7 +105,7 @@ REFUSED = [
 @pytest.mark.parametrize(("arguments", "match"), REFUSED, ids=lambda value: str(value)[-40:])
 def test_a_dry_run_refuses_what_a_training_refuses(run: Run, arguments: tuple[str, ...], match: str) -> None:
     assert re.search(match, run(*arguments, code=1))
-    assert re.search(match, run(*(one for one in arguments if one != "--dry-run"), code=1))
+    assert re.search(match, run(*(word for word in arguments if word != "--dry-run"), code=1))
 
 
 def test_a_dry_run_of_an_environment_that_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

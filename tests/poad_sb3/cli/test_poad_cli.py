@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +32,7 @@ from poad_sb3.presets import PRESETS
 from poad_sb3.prompts import CompletionPrompt
 from poad_sb3.runs.loading import find_checkpoint
 from poad_sb3.runs.progress_csv import ResumableCSV
-from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder, differences
+from poad_sb3.runs.run_folder import RunError, RunFolder
 
 ROOT = Path(poad_sb3.__file__).parents[1]
 TRAIN = ("train", ENV_ID, "--steps", str(4 * N), "--save-every", str(N), "--seed", "3", *SMALL)
@@ -50,11 +49,13 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def parameters(folder: Path) -> dict[str, bytes]:
     """Weights and optimiser states of a run's checkpoint."""
     model = POAD.load(folder / "latest.zip")
-    found = {name: tensor.numpy().tobytes() for name, tensor in model.policy.state_dict().items()}
+    tensors = {name: tensor.numpy().tobytes() for name, tensor in model.policy.state_dict().items()}
     for name in ("policy.optimizer", "policy.critic_optimizer"):
         for key, state in model.get_parameters()[name]["state"].items():
-            found |= {f"{name} {key} {part}": torch.as_tensor(value).numpy().tobytes() for part, value in state.items()}
-    return found
+            tensors |= {
+                f"{name} {key} {part}": torch.as_tensor(value).numpy().tobytes() for part, value in state.items()
+            }
+    return tensors
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -111,9 +112,9 @@ def test_the_same_as_by_hand(straight: Path) -> None:
 
 
 def test_a_preset_and_other_arguments(run: Run) -> None:
-    said = ("--algo", "twosome", "--preset", "paper/overcooked", "--set", "n_steps=2", "--steps", "8")
+    options = ("--algo", "twosome", "--preset", "paper/overcooked", "--set", "n_steps=2", "--steps", "8")
     more = ("--set", "policy_kwargs.critic_arch=[8]", "--env-set", "shuffle_actions=true", "--record-episodes", "0")
-    shown = run("train", ENV_ID, *said, *more)
+    shown = run("train", ENV_ID, *options, *more)
     folder = Path("runs/TWOSOME-Overcooked-TomatoSalad-v0-seed0")
     assert f"{folder}: 8 steps" in shown
     config = RunFolder(folder).read_config()
@@ -153,8 +154,8 @@ def test_wandb_hears_of_a_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert (first["project"], first["name"], first["config"]["env"]) == ("kitchen", "run", ENV_ID)
     assert first["id"] == second["id"]
     monkeypatch.setitem(sys.modules, "wandb", None)
-    said = run("train", ENV_ID, *SMALL, "--out", "other", "--wandb", "kitchen", code=1)
-    assert "extra 'wandb'" in said
+    output = run("train", ENV_ID, *SMALL, "--out", "other", "--wandb", "kitchen", code=1)
+    assert "extra 'wandb'" in output
     assert not Path("other/config.json").exists()
 
 
@@ -192,7 +193,6 @@ KILLS = {
     "before the first checkpoint": "after(on_policy.LLMOnPolicyAlgorithm, '_final_prompts', 5)",
     "in the middle of a later save": "after(checkpoints, 'add_header', 3, before=True)",
     "before a save is moved into place": "after(checkpoints, 'add_header', 3)",
-    "in an update": "after(on_policy, 'update', 3, before=True)",
     "in the last save": "after(checkpoints, 'add_header', 5, before=True)",
 }
 
@@ -210,8 +210,8 @@ def child(script: str, *arguments: str) -> subprocess.Popen[str]:
 def test_killed_and_resumed_equals_never_interrupted(moment: str, straight: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = child(DRIVER.format(kill=KILLS[moment]), *TRAIN, "--out", str(folder))
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == -signal.SIGKILL, said
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == -signal.SIGKILL, errors
     if (folder / "latest.zip").exists():
         POAD.load(folder / "latest.zip")  # whole
     invoke(*TRAIN, "--out", str(folder), "--resume")
@@ -220,28 +220,6 @@ def test_killed_and_resumed_equals_never_interrupted(moment: str, straight: Path
     shown = [row["time/total_timesteps"] for row in rows(folder)]
     assert shown == sorted(set(shown), key=int), "no row twice"
     assert shown[-1] == str(4 * N) or moment == "in the last save"
-
-
-@pytest.mark.process
-def test_killed_from_outside_again_and_again(straight: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    kills = 0
-    for pause in (0.0, 0.05):
-        process = child(DRIVER.format(kill=""), *TRAIN, "--out", str(folder), "--resume")
-        before = (folder / "latest.zip").stat().st_mtime_ns if (folder / "latest.zip").exists() else 0
-        while process.poll() is None:
-            if (folder / "latest.zip").exists() and (folder / "latest.zip").stat().st_mtime_ns != before:
-                time.sleep(pause)
-                process.kill()
-                break
-            time.sleep(0.005)
-        _, said = process.communicate(timeout=120)
-        kills += process.returncode == -signal.SIGKILL
-        assert process.returncode in (0, -signal.SIGKILL), said
-    assert kills
-    invoke(*TRAIN, "--out", str(folder), "--resume")
-    assert parameters(folder) == parameters(straight)
-    assert len(json.loads((folder / "config.json").read_text())["sessions"]) == 3
 
 
 def test_a_run_goes_on_exactly_and_so_do_its_rows(run: Run, straight: Path) -> None:
@@ -258,10 +236,7 @@ def test_a_run_goes_on_exactly_and_so_do_its_rows(run: Run, straight: Path) -> N
 DIFFERENT = [
     (("--seed", "4"), r"--seed is 3 in the run, and 4 is asked for"),
     (("--algo", "NTPO"), r"--algo is 'POAD' in the run, and 'NTPO' is asked for"),
-    (("--n-envs", "2"), r"--n-envs is 1 in the run, and 2 is asked for"),
-    (("--preset", "pocket/overcooked"), r"--preset is None in the run, and 'pocket/overcooked' is asked for"),
     (("--set", "gamma=0.9"), r"--set gamma is 0\.95 in the run, and 0\.9 is asked for"),
-    (("--set", "policy_kwargs.critic_arch=[9]"), r"--set policy_kwargs\.critic_arch is \[8\] in the run, and \[9\]"),
     (("--set", "policy_kwargs.dtype=x"), r"--set policy_kwargs\.dtype is None in the run, and 'x' is asked for"),
     (("--set", "gama=0.9"), r"There is no argument 'gama'\. Did you mean gamma"),
     (("--env-set", "shuffle_actions=true"), r"--env-set shuffle_actions is None in the run, and True is asked for"),
@@ -277,29 +252,29 @@ def test_another_config_is_refused(run: Run, straight: Path, options: tuple[str,
 
 def test_fewer_steps_than_are_trained_are_refused(run: Run, straight: Path) -> None:
     before = (straight / "config.json").read_bytes()
-    said = run("train", "--resume", "--out", str(straight), "--steps", str(2 * N), code=1)
-    assert f"Expected --steps beyond {4 * N}, where the run already is; got {2 * N}." in said
+    output = run("train", "--resume", "--out", str(straight), "--steps", str(2 * N), code=1)
+    assert f"Expected --steps beyond {4 * N}, where the run already is; got {2 * N}." in output
     assert (straight / "config.json").read_bytes() == before
 
 
 def test_a_finished_run_may_be_resumed_with_the_same_words(run: Run) -> None:
     for _ in range(2):  # 20 steps are two rollouts
-        said = run("train", ENV_ID, *SMALL, "--steps", "20", "--out", "run", "--set", "paper_mode=No", "--resume")
-    assert f"from step {2 * N} to 20" in said
+        output = run("train", ENV_ID, *SMALL, "--steps", "20", "--out", "run", "--set", "paper_mode=No", "--resume")
+    assert f"from step {2 * N} to 20" in output
     assert json.loads(Path("run/config.json").read_text())["arguments"]["paper_mode"] is False
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks of files")
 def test_a_second_process_in_the_folder_is_refused(run: Run, straight: Path) -> None:
     with RunFolder(straight).held():
-        said = run("train", "--resume", "--out", str(straight), "--steps", str(8 * N), code=1)
-    assert f"Expected to be alone in {straight}; another process trains in it." in " ".join(said.split())
+        output = run("train", "--resume", "--out", str(straight), "--steps", str(8 * N), code=1)
+    assert f"Expected to be alone in {straight}; another process trains in it." in " ".join(output.split())
 
 
 def test_another_environment_or_a_run_without_resume_is_refused(run: Run, straight: Path) -> None:
-    there = ("--out", str(straight))
-    assert "ENV is 'Overcooked" in run("train", "VirtualHome-Cheese-v0", "--resume", *there, code=1)
-    assert "holds a run already. Fix: --resume, or another --out." in run(*TRAIN, *there, code=1)
+    out = ("--out", str(straight))
+    assert "ENV is 'Overcooked" in run("train", "VirtualHome-Cheese-v0", "--resume", *out, code=1)
+    assert "holds a run already. Fix: --resume, or another --out." in run(*TRAIN, *out, code=1)
 
 
 @pytest.mark.parametrize(
@@ -322,21 +297,10 @@ def test_what_changed_since_is_refused(run: Run, straight: Path, key: str, value
     assert json.loads(Path("run/config.json").read_text()) == changed
 
 
-def test_damaged_files_of_a_run_are_told(run: Run, straight: Path) -> None:
-    Path("run").mkdir()
-    Path("run/config.json").write_text('{"algo')
-    assert "Expected the config of a run" in run("train", ENV_ID, "--resume", "--out", "run", code=1)
-    assert "Expected the config of a run" in run("eval", "run", code=1) or not Path("run/latest.zip").exists()
-    Path("run/config.json").write_bytes((straight / "config.json").read_bytes())
-    Path("run/latest.zip").write_bytes((straight / "latest.zip").read_bytes()[:1000])
-    assert "is truncated or corrupt" in run("train", "--resume", "--out", "run", code=1)
-    assert "is truncated or corrupt" in run("eval", "run", code=1)
-
-
 @pytest.mark.parametrize(
     "command",
-    [("train", "--resume", "--out", "run"), ("train", "--resume", "--dry-run", "--out", "run"), ("eval", "run"),
-     ("export", "run", "out"), ("report", "run"), ("train", ENV_ID, "--warm-start", "run", "--out", "new")],
+    [("train", "--resume", "--out", "run"), ("eval", "run"), ("export", "run", "out"), ("report", "run"),
+     ("train", ENV_ID, "--warm-start", "run", "--out", "new")],
     ids=" ".join,
 )  # fmt: skip
 def test_rejects_a_config_of_nulls(run: Run, straight: Path, command: tuple[str, ...]) -> None:
@@ -345,6 +309,14 @@ def test_rejects_a_config_of_nulls(run: Run, straight: Path, command: tuple[str,
     Path("run/config.json").write_text(json.dumps(nulls))
     fault = r"Expected the config of a run in \S*run/config\.json; it cannot be read \(algorithm is null"
     assert re.search(fault, run(*command, code=1))
+
+
+def test_rejects_a_truncated_checkpoint(run: Run, straight: Path) -> None:
+    Path("run").mkdir()
+    Path("run/config.json").write_bytes((straight / "config.json").read_bytes())
+    Path("run/latest.zip").write_bytes((straight / "latest.zip").read_bytes()[:1000])
+    assert "is truncated or corrupt" in run("train", "--resume", "--out", "run", code=1)
+    assert "is truncated or corrupt" in run("eval", "run", code=1)
 
 
 # ---------------------------------------------------------------------- refusals
@@ -356,7 +328,6 @@ def test_rejects_a_config_of_nulls(run: Run, straight: Path, command: tuple[str,
         (("train",), "Expected an environment, such as"),
         (("train", "--resume", "--out", "none"), "there is no run to resume"),
         (("train", "Overcooked-TomatSalad-v0"), "Overcooked-TomatSalad-v0 cannot be made: .*TomatoSalad"),
-        (("train", "no_module:X-v0"), "no_module:X-v0 cannot be made: .*no_module"),
         (("train", "CartPole-v1"), "cannot be made: Expected an environment with a lang_envs.TokenSequence"),
         (("train", ENV_ID, "--env-set", "nothing=1"), "cannot be made: .*nothing"),
         (("train", ENV_ID, "--algo", "PAOD"), "There is no algorithm 'PAOD'. Did you mean POAD"),
@@ -365,15 +336,10 @@ def test_rejects_a_config_of_nulls(run: Run, straight: Path, command: tuple[str,
         (("train", ENV_ID, "--set", "gamma"), "Expected --set NAME=VALUE.*; got 'gamma'"),
         (("train", ENV_ID, "--set", "gamma=high"), "Expected gamma to be a number; got 'high'"),
         (("train", ENV_ID, "--set", "paper_mode=maybe"), "Expected paper_mode to be true or false; got 'maybe'"),
-        (
-            ("train", ENV_ID, "--set", "device=cpux"),
-            "Expected a device that torch can use here; got 'cpux'.*device=cpu",
-        ),
         (("train", ENV_ID, "--set", "device=cuda:99"), "Expected a device that torch can use here; got 'cuda:99'"),
         (("train", ENV_ID, "--algo", "badq"), r"BADQ is trained from Python: poad_sb3\.BADQ"),
         (("train", ENV_ID, "--set", "seed=1"), "seed, which is set by --seed"),
         (("train", ENV_ID, "--set", "lora=1", "--set", "lora.r=1"), "got both"),
-        (("train", ENV_ID, "--set", "max_new_tokens=9"), "max_new_tokens has none: action_sampling is 'trie'"),
         (("train", ENV_ID, "--set", "policy_kwargs.model=/no/where"), "/no/where"),
         (("train", ENV_ID, "--algo", "RLOO", "--set", "baseline=state"), "baseline of estimator='episode_return'"),
         (("eval", "nowhere"), "There is no checkpoint nowhere"),
@@ -434,18 +400,13 @@ def test_a_folder_that_cannot_be_written(run: Run) -> None:
     assert "cannot be written" in run("train", ENV_ID, *SMALL, "--out", "file/run", code=1)
 
 
-def test_usage_errors_are_typers(run: Run) -> None:
-    assert "--steps" in run("train", ENV_ID, "--steps", "0", code=2)
-    assert "--nothing" in run("eval", "--nothing", code=2)
-
-
 def test_an_interrupted_training_says_what_is_left(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("poad_sb3.common.on_policy_algorithm.update", interrupt)
-    said = run("train", ENV_ID, *SMALL, "--steps", "64", "--save-every", "1", "--out", "run", code=130)
-    assert f"poad: interrupted; run/latest.zip holds step {N}; the same command with --resume continues" in said
+    output = run("train", ENV_ID, *SMALL, "--steps", "64", "--save-every", "1", "--out", "run", code=130)
+    assert f"poad: interrupted; run/latest.zip holds step {N}; the same command with --resume continues" in output
     monkeypatch.undo()
 
 
@@ -461,8 +422,10 @@ def test_a_failed_training_says_what_is_left(run: Run, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr("poad_sb3.common.on_policy_algorithm.update", fail)
         patch.setitem(sys.modules, "wandb", SimpleNamespace(init=lambda **_: begun))
-        said = run("train", ENV_ID, *SMALL, "--steps", "64", "--out", "run", "--wandb", "kitchen", code=3)
-    assert f"The training stopped at step {N} (ConnectionError: the simulator is gone). There is no checkpoint" in said
+        output = run("train", ENV_ID, *SMALL, "--steps", "64", "--out", "run", "--wandb", "kitchen", code=3)
+    assert (
+        f"The training stopped at step {N} (ConnectionError: the simulator is gone). There is no checkpoint" in output
+    )
     assert "Traceback" in Path("run/error.txt").read_text()
     assert ended == [{"exit_code": 1}], "the run of Weights & Biases"
     assert "from the start to step 64" in run("train", "--resume", "--out", "run")
@@ -485,17 +448,6 @@ def test_eval_elsewhere(run: Run, straight: Path) -> None:
     assert "Expected --env ID" in run("eval", "alone.zip", code=1)
     assert "VirtualHome-Cheese-v0" in run("eval", "alone.zip", "--env", "VirtualHome-Cheese-v0", "--episodes", "1")
     assert "CartPole-v1 cannot be made" in run("eval", "alone.zip", "--env", "CartPole-v1", code=1)
-
-
-@pytest.mark.matrix
-def test_a_prompt_with_history_goes_through_all_commands(run: Run) -> None:
-    history = ("--set", "policy_kwargs.prompt.kind=completion", "--set", "policy_kwargs.prompt.history=2")
-    run(*TRAIN, "--out", "run", *history)
-    assert json.loads(Path("run/config.json").read_text())["prompt_template"]["history"] == 2
-    run("train", "--resume", "--out", "run")
-    assert "2 episodes" in run("eval", "run", "--episodes", "2")
-    run("export", "run", "adapter")
-    assert json.loads(Path("adapter/poad_prompt.json").read_text())["history"] == 2
 
 
 @pytest.mark.matrix
@@ -526,9 +478,9 @@ def test_eval_of_badq(run: Run) -> None:
 
 
 def test_values_of_python_are_no_text() -> None:
-    said = ["a=True", "b=False", "c=None", 'd="None"', "e=none", "f.g=[1]"]
+    texts = ["a=True", "b=False", "c=None", 'd="None"', "e=none", "f.g=[1]"]
     read = {"a": True, "b": False, "c": None, "d": "None", "e": "none", "f": {"g": [1]}}
-    assert parse_settings("--env-set", said, fail) == read
+    assert parse_settings("--env-set", texts, fail) == read
     assert parse_settings("--env-set", ['n={"a": 1}', 'n={"a": 2}', "f.g=1", "f.g=2"], fail) == {
         "n": {"a": 2},
         "f": {"g": 2},
@@ -540,9 +492,9 @@ def test_values_of_python_are_no_text() -> None:
 def test_presets(run: Run) -> None:
     shown = run("presets")
     assert all(name in shown for name in PRESETS)
-    one = run("presets", "paper/virtualhome")
-    assert re.search(r"ent_coef +0\.0001 +0\.01 +0\.01", one)
-    assert "fp16" in one
+    table = run("presets", "paper/virtualhome")
+    assert re.search(r"ent_coef +0\.0001 +0\.01 +0\.01", table)
+    assert "fp16" in table
 
 
 @pytest.mark.parametrize("name", ["typer", "rich.console"])
@@ -560,30 +512,14 @@ def test_without_the_extra_there_is_one_line(
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_without_the_packages_of_a_model_there_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "peft", None)
-    assert "extra 'llm'; peft is not installed" in run("train", ENV_ID, code=1)
-    assert "extra 'llm'" in run("eval", "run", code=1)
-
-
-def test_the_command_is_declared() -> None:
-    assert 'poad = "poad_sb3.cli:main"' in (ROOT / "pyproject.toml").read_text()
-
-
-def test_the_guide_explains_every_option_and_its_lines_are_understood() -> None:
+def test_the_commands_of_the_guide_parse() -> None:
     pages = [ROOT / f"docs/guide/{name}.md" for name in ("training", "behaviour_cloning", "scaling")]
-    page = "".join(one.read_text(encoding="utf-8") for one in pages).replace("\\\n", " ")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages).replace("\\\n", " ")
     commands = typer.main.get_command(app).commands
-    options = {
-        name for command in commands.values() for one in command.params for name in (*one.opts, *one.secondary_opts)
-    }
-    explained = {name for row in re.findall(r"^\| (`--.*?) \|", page, re.MULTILINE) for name in row.split("`")}
-    explained = {name.split()[0] for name in explained if name.startswith("--")}
-    assert explained == {name for name in options if name.startswith("--") and name != "--help"}
-    lines = re.findall(r"^poad (\w+) (.*)$", page, re.MULTILINE)
+    lines = re.findall(r"^poad (\w+) (.*)$", text, re.MULTILINE)
     assert {name for name, _ in lines} == set(commands)
-    for name, rest in lines:
-        commands[name].make_context(name, rest.split())  # parses, and raises a usage error where it cannot
+    for name, arguments in lines:
+        commands[name].make_context(name, arguments.split())  # raises a usage error where it cannot parse
 
 
 # ---------------------------------------------------------------------- parts
@@ -598,20 +534,6 @@ def test_the_csv_goes_on_before_a_damaged_line(tmp_path: Path) -> None:
     assert path.read_text() == 'time/total_timesteps,note,new\n16,"a, b",\n32,,\n48,,1.5\n'
     ResumableCSV(path, 0).close()
     assert path.read_text() == ""
-
-
-def test_differences_name_the_key() -> None:
-    recorded = {"gamma": 0.9, "policy_kwargs": {"lora": {"r": 8}}, "kept": 1}
-    asked = {"gamma": 0.9, "policy_kwargs": {"lora": {"r": 4}}}
-    assert list(differences(recorded, asked)) == ["policy_kwargs.lora.r is 8 in the run, and 4 is asked for"]
-
-
-def test_a_config_is_read_as_it_was_written(tmp_path: Path) -> None:
-    config = RunConfig("POAD", None, 0, "X-v0", {"a": [1]}, 1, {}, {}, {}, None, CompletionPrompt().to_dict(), 1, 1)
-    folder = RunFolder(tmp_path / "deep" / "run")
-    assert folder.read_config() is None
-    folder.write_config(config)
-    assert folder.read_config() == config
 
 
 def test_a_checkpoint_beside_the_config_of_a_model_is_found(straight: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import threading
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from poad_sb3.cli import app as commands
-from poad_sb3.cli.progress import ProgressLines, duration
+from poad_sb3.cli.progress import ProgressLines
 
 
 def model(part: str | None, steps: int, rewards: tuple[float, ...]) -> Any:
@@ -34,34 +33,6 @@ def test_a_line_has_phase_steps_mean_reward_and_time_left() -> None:
         watched.num_timesteps = 11_000
         assert progress.line().endswith("mean reward 0.750")  # in the last update nothing is known of the time left
     assert re.fullmatch(r"\[\d+ s\] update, 6,000 of 11,000 steps, mean reward 0\.750, 1 min 40 s left", line)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0, "0 s"), (59.4, "59 s"), (60, "1 min 0 s"), (3_599, "59 min 59 s"), (3_660, "1 h 1 min"), (90_000, "1 d 1 h")],
-)
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-def test_lines_come_again_and_again_until_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stream(io.StringIO):
-        third = threading.Event()
-
-        def write(self, text: str) -> int:
-            if self.getvalue().count("\n") >= 2:
-                self.third.set()
-            return super().write(text)
-
-    stream = Stream()
-    monkeypatch.setattr("sys.stdout", stream)
-    with ProgressLines(period=0.01) as progress:
-        progress.phase = "loading the model"
-        assert stream.third.wait(30)
-    written = stream.getvalue()
-    assert written.splitlines()[-1].endswith("loading the model")
-    assert progress._thread is not None
-    assert not progress._thread.is_alive()
 
 
 def test_a_reader_that_has_gone_ends_the_lines_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from poad_runs import SMALL, N, Run
-from toy import LampEnv, everything, make_agent, make_method, randomise
+from toy import EndsAtItsLimit, LampEnv, everything, make_agent, make_method, randomise
 
 from lang_envs import LangEnvsError
 from lang_envs.core import Outcome
@@ -22,7 +22,7 @@ from poad_sb3 import BADQ, POAD
 from poad_sb3.common.callbacks import EpisodeRecordingCallback, LatestCheckpointCallback
 from poad_sb3.common.episode_lines import encode, reset_seed_of
 
-LAMP, NOISY, BROKEN = "RecordedLamp-v0", "NoisyLamp-v0", "BrokenLamp-v0"
+LAMP, NOISY, BROKEN, LIMITED = "RecordedLamp-v0", "NoisyLamp-v0", "BrokenLamp-v0", "LimitedLamp-v0"
 ALWAYS: dict[str, Any] = {"every": 1, "max_share": math.inf}
 
 
@@ -43,7 +43,7 @@ class BrokenLamp(LampEnv):
         return super()._move(reward)
 
 
-for env_id, kind in ((LAMP, LampEnv), (NOISY, NoisyLamp), (BROKEN, BrokenLamp)):
+for env_id, kind in ((LAMP, LampEnv), (NOISY, NoisyLamp), (BROKEN, BrokenLamp), (LIMITED, EndsAtItsLimit)):
     gym.register(env_id, kind)
 
 
@@ -62,8 +62,7 @@ def recorded(folder: Path) -> tuple[list[dict[str, Any]], dict[tuple[int, int], 
 # ------------------------------------------------------------------ the training
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", ["POAD", "GRPO", "POAD, free"])
+@pytest.mark.parametrize("name", ["POAD", "GRPO", pytest.param("POAD, free", marks=pytest.mark.matrix)])
 def test_a_training_is_the_same_with_and_without_recording(tmp_path: Path, name: str) -> None:
     ends = []
     for callback in (None, EpisodeRecordingCallback(tmp_path, NOISY, **ALWAYS)):
@@ -106,7 +105,7 @@ def test_a_resumed_training_gives_the_same_files(tmp_path: Path) -> None:
     assert taken == [n for n in range(0, 97, 16) for _ in range(4)]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.6, 0.98])
+@pytest.mark.parametrize("share", [0.0, 0.6])
 def test_drops_episodes_whose_steps_are_lost(tmp_path: Path, share: float) -> None:
     make_agent(n_epochs=1).learn(
         2 * 16, [LatestCheckpointCallback(tmp_path / "a.zip", 16), EpisodeRecordingCallback(tmp_path, LAMP, **ALWAYS)]
@@ -166,8 +165,8 @@ def test_the_fields_of_an_episode_are_those_of_the_policy(tmp_path: Path) -> Non
             probabilities = policy.action_probabilities(step["observation"], listed)
             assert step["action_probs"] == pytest.approx([probabilities[action] for action in listed], rel=1e-4)
             assert math.exp(sum(step["log_probs"])) == pytest.approx(probabilities[step["action"]], rel=1e-4)
-            asked = {"text": step["observation"], "admissible_actions": json.dumps(listed)}
-            assert step["values"][0] == pytest.approx(float(policy.predict_values(asked)[0]), abs=1e-5)
+            observation = {"text": step["observation"], "admissible_actions": json.dumps(listed)}
+            assert step["values"][0] == pytest.approx(float(policy.predict_values(observation)[0]), abs=1e-5)
             lists = ("log_probs", "values", "token_options", "alternatives", "entropies")
             for text, log_prob, _, options, others, entropy in zip(
                 step["tokens"], *(step[name] for name in lists), strict=True
@@ -183,6 +182,23 @@ def test_the_fields_of_an_episode_are_those_of_the_policy(tmp_path: Path) -> Non
                 assert chances.sum() == pytest.approx(1, abs=1e-5)
                 assert entropy == pytest.approx(-(chances * np.log(chances)).sum(), abs=1e-5)
     assert n_choices > 8
+
+
+def test_success_of_the_environment_is_that_of_the_recorded_episode(tmp_path: Path) -> None:
+    """It passes through the wrappers of observation, monitor and training."""
+    successes = []
+    for truncates in (False, True):
+        callback = EpisodeRecordingCallback(tmp_path, LAMP, env_kwargs={"truncates": truncates}, n_episodes=2)
+        make_agent(n_epochs=1, env={"truncates": truncates}).learn(16, callback)
+        successes.append([line["success"] for line in recorded(tmp_path)[0]])
+    assert successes == [[True] * 4, [False] * 4]
+
+
+def test_no_value_is_recorded_after_the_end_of_a_task_at_its_time_limit(tmp_path: Path) -> None:
+    make_agent(n_epochs=1).learn(16, EpisodeRecordingCallback(tmp_path, LIMITED, n_episodes=1))
+    _, steps = recorded(tmp_path)
+    assert [steps[16, 0][-1][name] for name in ("terminated", "truncated")] == [True, True]
+    assert "final_value" not in steps[16, 0][-1]
 
 
 def test_credit_of_a_group_is_recorded(tmp_path: Path) -> None:

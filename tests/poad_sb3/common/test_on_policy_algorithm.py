@@ -27,16 +27,14 @@ def changed(before, after):
     return {name for name in before if not np.array_equal(before[name].numpy(), after[name].numpy())}
 
 
-@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: ENV_ID,
         lambda: AdmissibleObservation(gym.make(ENV_ID)),
         lambda: VecMonitor(DummyVecEnv([lambda: gym.make(ENV_ID)] * 2)),
         lambda: make_vec_env(ENV_ID, 2, vec_env_cls=SubprocVecEnv, vec_env_kwargs={"start_method": "fork"}),
     ],
-    ids=["id", "wrapped", "vec-monitor", "subproc"],
+    ids=["wrapped", "vec-monitor", "subproc"],
 )
 def test_learns_in_any_form_of_the_environment(make):
     model = POAD("LLMPolicy", make(), seed=0, **SMALL)
@@ -84,32 +82,10 @@ def test_a_rate_that_falls_can_be_written_as_text():
     assert model.policy.optimizer.param_groups[0]["lr"] == pytest.approx(0.0), "of the last update, as in SB3"
 
 
-@pytest.mark.parametrize(
-    "rate",
-    ["lin_-1", "1e-3", -1e-3, np.inf, True],
-)
+@pytest.mark.parametrize("rate", ["lin_-1", "1e-3", -1e-3, np.inf, True])
 def test_invalid_rates_are_refused(rate):
     with pytest.raises(ValueError, match=r"Expected learning_rate to be a number of at least 0, .*'lin_3e-3'.*; got "):
         POAD("LLMPolicy", None, learning_rate=rate, _init_setup_model=False)
-
-
-@pytest.mark.parametrize(
-    ("build", "error", "match"),
-    [
-        (lambda: POAD("MlpPolicy", ENV_ID), ValueError, r"Expected policy to be one of .*got 'MlpPolicy'\. Fix"),
-        (
-            lambda: POAD("LLMPolicy", "CartPole-v1"),
-            UnsupportedEnvError,
-            r"TokenSequence action space; got Discrete.*Fix",
-        ),
-        (lambda: POAD("LLMPolicy", ENV_ID, gamma=1.5), ValueError, "Expected gamma between 0 and 1; got 1.5"),
-        (lambda: POAD("LLMPolicy", ENV_ID, policy_kwargs={"modle": "x"}), ValueError, "policy_kwargs among .*'modle'"),
-    ],
-    ids=["policy", "env", "gamma", "policy_kwargs"],
-)
-def test_wrong_arguments_are_refused(build, error, match):
-    with pytest.raises(error, match=match):
-        build()
 
 
 def test_learning_without_an_environment_is_refused(tmp_path):
@@ -123,26 +99,24 @@ def test_learning_without_an_environment_is_refused(tmp_path):
 # ---------------------------------------------------------------------- schedules of clip ranges
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", ["clip_range", "clip_range_vf"])
 @pytest.mark.parametrize(
-    ("given", "clips"),
-    [(0.2, [0.2, 0.2]), ("lin_0.2", [0.1, 0.0]), (lambda left: 0.1 + 0.4 * left, [0.3, 0.1])],
-    ids=["number", "text", "function"],
+    ("name", "given", "clips"),
+    [("clip_range", "lin_0.2", [0.1, 0.0]), ("clip_range_vf", lambda left: 0.1 + 0.4 * left, [0.3, 0.1])],
+    ids=["text", "function"],
 )
 def test_clip_ranges_may_be_schedules(name: str, given: Any, clips: list[float], tmp_path: Path) -> None:
     """As SB3's: an update has the value of the moment after its rollout, and so has one after loading."""
     model = POAD("LLMPolicy", ENV_ID, n_steps=16, batch_size=8, seed=0, **{name: given})
-    seen: list[float] = []
+    logged: list[float] = []
     train = model.train
 
     def noting() -> None:
         train()
-        seen.append(model.logger.name_to_value[f"train/{name}"])
+        logged.append(model.logger.name_to_value[f"train/{name}"])
 
     model.train = noting  # type: ignore[method-assign]
     model.learn(32)
-    assert seen == pytest.approx(clips)
+    assert logged == pytest.approx(clips)
     del model.train
     model.save(tmp_path / "model.zip")
     loaded = POAD.load(tmp_path / "model.zip", ENV_ID)

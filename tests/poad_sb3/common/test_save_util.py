@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
-from toy import LampEnv, SaveAt
+from toy import LampEnv, SaveAt, everything
 
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
@@ -24,21 +24,8 @@ N = 16
 SMALL = {"n_steps": N, "batch_size": 8, "n_epochs": 2, "policy_kwargs": {"critic_arch": (32,)}}
 
 
-def fingerprint(model):
-    """Everything that training goes on from, as one comparable value."""
-    parameters = model.get_parameters()
-    tensors = [tensor.numpy().tobytes() for tensor in parameters["policy"].values()]
-    for name in ("policy.optimizer", "policy.critic_optimizer"):
-        for state in parameters[name]["state"].values():
-            tensors += [torch.as_tensor(value).numpy().tobytes() for value in state.values()]
-    envs = [repr(state) for state in model.get_env().env_method("get_state")]
-    rngs = [*model.policy.rollout_rngs, model.policy.predict_rng, model._shuffle_rng]
-    return tensors, envs, [repr(rng.bit_generator.state) for rng in rngs], model.num_timesteps, model._n_updates
-
-
 def assert_same(first, second):
-    for value, other in zip(fingerprint(first), fingerprint(second), strict=True):
-        assert value == other
+    assert everything(first) == everything(second)
     assert [episode["r"] for episode in first.ep_info_buffer] == [episode["r"] for episode in second.ep_info_buffer]
 
 
@@ -63,8 +50,7 @@ def test_a_checkpoint_before_the_first_step_begins_like_the_model(tmp_path):
     POAD.load(tmp_path / "model.zip", ENV_ID).learn(N)  # without a warning that its state cannot be restored
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("step", [N + 1, N + N // 2, 2 * N], ids=["first step", "middle", "last step"])
+@pytest.mark.parametrize("step", [N + 1, pytest.param(2 * N, marks=pytest.mark.matrix)], ids=["first", "last"])
 def test_a_save_in_mid_rollout_resumes_exactly(tmp_path, step):
     path = tmp_path / "mid.zip"
     straight = POAD("LLMPolicy", ENV_ID, seed=2, **SMALL).learn(5 * N, callback=SaveAt(step, path))
@@ -85,11 +71,11 @@ def test_a_save_in_mid_rollout_keeps_the_learning_rate_schedule(tmp_path):
 
 def test_the_best_model_of_eval_callback_is_the_one_evaluated(tmp_path):
     model = POAD("LLMPolicy", ENV_ID, seed=0, **SMALL)
-    seen = []
+    states = []
 
     class Note(BaseCallback):
         def _on_step(self):
-            seen.append({k: v.clone() for k, v in model.policy.state_dict().items()})
+            states.append({k: v.clone() for k, v in model.policy.state_dict().items()})
             return True
 
     evaluate = EvalCallback(
@@ -105,9 +91,9 @@ def test_the_best_model_of_eval_callback_is_the_one_evaluated(tmp_path):
     best = POAD.load(tmp_path / "best_model.zip")
     for name, tensor in best.policy.state_dict().items():
         if not name.startswith("critic.whitening."):  # the critic's input statistics take in the rollout as it ends
-            assert torch.equal(seen[0][name], tensor), name
+            assert torch.equal(states[0][name], tensor), name
     last = model.policy.state_dict()
-    assert any(not torch.equal(seen[0][name], last[name]) for name in last), "training went on after that"
+    assert any(not torch.equal(states[0][name], last[name]) for name in last), "training went on after that"
 
 
 def test_a_checkpoint_of_another_layout_is_refused(tmp_path):
@@ -122,30 +108,22 @@ def test_a_checkpoint_of_another_layout_is_refused(tmp_path):
         POAD.load(tmp_path / "old.zip", ENV_ID)
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "emptied", "not a checkpoint"])
+@pytest.mark.parametrize("damage", ["truncated", "not a checkpoint"])
 def test_a_damaged_file_is_refused_and_nothing_is_overwritten(tmp_path, damage):
     model = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N)
     path = tmp_path / "model.zip"
     model.save(path)
-    data = bytearray(path.read_bytes())
     if damage == "truncated":
-        data = data[: len(data) // 2]
-    elif damage == "flipped":
-        data[len(data) // 2] ^= 0xFF
-    elif damage == "emptied":
-        data = bytearray()
-    if damage == "not a checkpoint":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("data", "{}")
-    else:
-        path.write_bytes(bytes(data))
-    before = fingerprint(model)
+    before = everything(model)
     with pytest.raises(CheckpointError, match=r"Expected a .*checkpoint.*Fix: use an earlier"):
         POAD.load(path, ENV_ID)
     with pytest.raises(CheckpointError, match=r"Expected a .*checkpoint.*Fix: use an earlier"):
         model.set_parameters(path)
-    assert fingerprint(model) == before
+    assert everything(model) == before
 
 
 def _state(model):
@@ -200,10 +178,7 @@ def test_damaged_checkpoints_are_refused_or_harmless():
 
 
 def test_another_base_model_is_refused(tmp_path):
-    folder = tmp_path / "base"
-    folder.mkdir()
-    for path in POCKET_FOLDER.iterdir():
-        (folder / path.name).write_bytes(path.read_bytes())
+    folder = shutil.copytree(POCKET_FOLDER, tmp_path / "base")
     settings = {**SMALL, "policy_kwargs": {"critic_arch": (32,), "model": str(folder)}}
     model = POAD("LLMPolicy", ENV_ID, seed=0, **settings)
     model.save(tmp_path / "model.zip")
@@ -216,16 +191,6 @@ def test_another_base_model_is_refused(tmp_path):
         POAD("LLMPolicy", ENV_ID, seed=0, **SMALL | {"policy_kwargs": settings["policy_kwargs"]}).set_parameters(
             tmp_path / "model.zip"
         )
-
-
-def test_a_model_that_has_moved_is_found_again(tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
-    shutil.copytree(POCKET_FOLDER, first)
-    settings = {**SMALL, "policy_kwargs": {"critic_arch": (32,), "model": str(first)}}
-    POAD("LLMPolicy", ENV_ID, seed=0, **settings).save(tmp_path / "model.zip")
-    first.rename(second)
-    moved = {"critic_arch": (32,), "model": str(second)}
-    assert POAD.load(tmp_path / "model.zip", ENV_ID, policy_kwargs=moved).policy_kwargs == moved
 
 
 @pytest.mark.parametrize(
@@ -316,18 +281,6 @@ def test_an_exception_in_a_callback_leaves_a_consistent_state(tmp_path):
         resumed.learn(N, reset_num_timesteps=False)
     assert_same(model, first)
     assert_same(model, second)
-
-
-def test_a_file_opened_for_writing(tmp_path):
-    model = POAD("LLMPolicy", ENV_ID, seed=4, **SMALL)
-    for _ in range(2):
-        with (tmp_path / "model.zip").open("wb") as file:
-            model.save(file)
-    size = (tmp_path / "model.zip").stat().st_size
-    buffer = io.BytesIO()
-    model.save(buffer)
-    assert abs(len(buffer.getvalue()) - size) < 1000
-    assert POAD.load(tmp_path / "model.zip").num_timesteps == 0
 
 
 @pytest.mark.matrix

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
-from zoo import ZOO
 
 from poad_sb3.common.generations import decode
 from poad_sb3.common.token_fields import prompt_texts
@@ -15,8 +14,7 @@ from poad_sb3.common.token_fields import prompt_texts
 TEXTS = ("You are in the kitchen.\n\n  Action:", "Grüße 👍, ünd 日本", "wait")
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", ["llama2", "gpt2", "gemma2"])
 def test_texts_of_a_prompt_are_the_prompt(zoo_folder: Callable[[str], Path], name: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(zoo_folder(name))
     for text in TEXTS:

@@ -95,34 +95,6 @@ def test_bad_leaves_the_action_level_problem_unchanged(seed: int, gamma: float, 
     np.testing.assert_allclose(advantages[..., 0], expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("gamma_token", [1.0, 0.9, 0.5])
-@pytest.mark.parametrize("time_limit", [False, True])
-def test_without_traces_returns_are_the_discounted_rewards_to_go(gamma_token: float, time_limit: bool) -> None:
-    """With both lambdas 1, A + V is independent of the critic: every reward, discounted by its distance in time.
-
-    A time limit adds the value of the observation it cut off, as if it were paid after the last action.
-    """
-    gamma, final = 0.95, 7.0
-    rng = np.random.default_rng(3)
-    lengths = rng.integers(1, 6, (5, 1))
-    values = np.where(np.arange(5) < lengths[..., None], rng.normal(size=(5, 1, 5)), np.nan)
-    rewards = rng.normal(size=(5, 1))
-    ends = np.arange(5)[:, None] == 4
-    following = next_state_values(values[..., 0], np.array([np.nan]), ends, np.full((5, 1), final * time_limit))
-    advantages = token_gae(
-        rewards, values, lengths, following, ends, gamma=gamma, gae_lambda=1.0, gamma_token=gamma_token,
-        gae_lambda_token=1.0,
-    )  # fmt: skip
-    paid = [*rewards[:, 0], final * time_limit]
-    for t in range(5):
-        for j in range(lengths[t, 0]):
-            expected = 0.0
-            for k in range(t, 6):
-                inner_steps = lengths[t, 0] - 1 - j + sum(int(n) - 1 for n in lengths[t + 1 : k + 1, 0])
-                expected += gamma ** (k - t) * gamma_token**inner_steps * paid[k]
-            assert advantages[t, 0, j] + values[t, 0, j] == pytest.approx(expected, abs=1e-12)
-
-
 @properties
 @given(seed=st.integers(0, 2**32 - 1), padding=st.floats(allow_nan=True, allow_infinity=True))
 def test_padding_changes_no_advantage(seed: int, padding: float) -> None:

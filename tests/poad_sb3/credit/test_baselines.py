@@ -3,16 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from poad_sb3.credit.baselines import cell_numbers, centred, state_leave_one_out, step_leave_one_out, whitened
+from poad_sb3.credit.baselines import centred, whitened
 
 EIGHT = np.array([1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 """Returns of a bandit with three successes in eight, the worked example of the facts."""
 ONE_CELL = np.zeros(8, dtype=int)
-
-
-def test_keys_are_numbered_in_the_order_of_their_appearance() -> None:
-    assert cell_numbers([(1, "b"), (0, "a"), (1, "b"), (1, "a")]).tolist() == [0, 1, 0, 2]
-    assert cell_numbers([]).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -23,21 +18,12 @@ def test_centred_on_the_bandit(settings: dict[str, float], success: float, failu
     np.testing.assert_allclose(centred(EIGHT, ONE_CELL, **settings), np.where(EIGHT, success, failure), atol=5e-5)
 
 
-def test_the_deviation_of_a_population_is_smaller() -> None:
-    sample, population = (centred(EIGHT, ONE_CELL, eps=0.0, ddof=ddof) for ddof in (1, 0))
-    np.testing.assert_allclose(population, sample * (8 / 7) ** 0.5)
-    assert population.std() == pytest.approx(1)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("settings", [{}, {"eps": 0.0}, {"eps": 1e-9}, {"leave_one_out": True}])
-@pytest.mark.parametrize("value", [0.1, 0.7, -1e9])
-@pytest.mark.parametrize("count", [1, 3, 7])
-def test_equal_returns_have_no_advantage(dtype: type, settings: dict[str, float], value: float, count: int) -> None:
-    returns = np.array([*[value] * count, 1.0, 2.0], dtype=dtype)
-    advantages = centred(returns, np.array([5] * count + [6] * 2), **settings)
-    assert (advantages[:count] == 0).all()
-    assert (advantages[count:] != 0).all()
+@pytest.mark.parametrize("settings", [{}, {"eps": 0.0}, {"leave_one_out": True}])
+def test_equal_returns_have_no_advantage(settings: dict[str, float]) -> None:
+    for value, count in ((0.1, 3), (-1e9, 7), (0.7, 1)):
+        advantages = centred(np.array([*[value] * count, 1.0, 2.0]), np.array([5] * count + [6] * 2), **settings)
+        assert (advantages[:count] == 0).all()
+        assert (advantages[count:] != 0).all()
 
 
 def test_whitening() -> None:
@@ -45,19 +31,3 @@ def test_whitening() -> None:
     np.testing.assert_allclose(whitened(values, 1e-8), (values - 4) / np.sqrt(values.var(ddof=1) + 1e-8))
     for few in ([], [3.0], [0.1] * 3):
         assert (whitened(np.array(few), 1e-8) == 0).all()
-
-
-def test_the_own_visits_and_later_visits_of_others_are_no_baseline() -> None:
-    """Cell 0: episode 0 visits twice, episode 1 twice, episode 2 once; cell 1: episode 2 alone."""
-    returns = np.array([1.0, 3.0, 10.0, 30.0, 100.0, 7.0])
-    cells, episodes = np.array([0, 0, 0, 0, 0, 1]), np.array([0, 0, 1, 1, 2, 2])
-    others = np.array([55.0, 55.0, 50.5, 50.5, 5.5, 0.0])
-    np.testing.assert_allclose(state_leave_one_out(returns, cells, episodes), returns - others)
-
-
-def test_an_episode_that_has_ended_counts_as_0() -> None:
-    """Group 0: three episodes of 2, 1 and 1 steps; group 1: one episode."""
-    returns = np.array([1.0, 2.0, 10.0, 40.0, 5.0])
-    groups, episodes, steps = np.array([0, 0, 0, 0, 1]), np.array([0, 0, 1, 2, 3]), np.array([0, 1, 0, 0, 0])
-    others = np.array([25.0, 0.0, 20.5, 5.5, 0.0])
-    np.testing.assert_allclose(step_leave_one_out(returns, groups, episodes, steps), returns - others)

@@ -33,14 +33,10 @@ from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.settings.ppo import Ratio, Reduction
 
-WITHOUT_CRITIC = ["GRPO", "DrGRPO, candidates", "RLOO", "RLOO, free", "GiGPO", "REINFORCEPlusPlus", "ReBN"]
-
-
 # ------------------------------------------------------------------ no critic
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("name", WITHOUT_CRITIC)
+@pytest.mark.parametrize("name", ["GRPO", "RLOO, free", "ReBN"])
 def test_no_critic_is_made_or_saved(tmp_path: Path, name: str) -> None:
     agent = make_method(name).learn(16)
     assert agent.policy.critic is None
@@ -61,8 +57,7 @@ def test_no_critic_is_made_or_saved(tmp_path: Path, name: str) -> None:
     assert torch.isfinite(log_probs).all()
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", ["GRPO", "GiGPO", "RLOO, free", "TurnPPO, free", "BiLevelPPO", *WITHOUT_CRITIC[-2:]])
+@pytest.mark.parametrize("name", ["GiGPO", "TurnPPO, free", pytest.param("ReBN", marks=pytest.mark.matrix)])
 def test_training_resumes_exactly_from_the_middle_of_a_rollout(tmp_path: Path, name: str) -> None:
     path, kind = tmp_path / "mid.zip", METHODS[name][0]
     settings: dict[str, Any] = {"n_steps": 8, "batch_size": 3, "env": {"truncates": True}}
@@ -128,30 +123,13 @@ def test_every_token_of_an_episode_gets_its_advantage_in_the_group(name: str, n_
     assert differing
 
 
-def test_reinforce_plus_plus_discounts_at_every_token() -> None:
-    agent, _ = collect("REINFORCEPlusPlus", n_steps=6, gamma=0.9)
-    buffer, token_advantages = agent.rollout_buffer, advantages_by_action(agent)
-    returns: dict[tuple[int, int], list[float]] = {}
-    for steps in episodes_of(buffer):
-        following = 0.0
-        for step in reversed(steps):
-            last = float(buffer.rewards[step]) + 0.9 * following
-            n = len(token_advantages[step])
-            returns[step] = [0.9 ** (n - 1 - j) * last for j in range(n)]
-            following = returns[step][0]
-    tokens = list(itertools.chain(*returns.values()))
-    mean, deviation = statistics.mean(tokens), statistics.stdev(tokens)
-    for step, advantages in token_advantages.items():
-        assert advantages == pytest.approx([(value - mean) / deviation for value in returns[step]], abs=1e-5)
-
-
 @pytest.mark.parametrize("key", [None, len], ids=["text", "state_key"])
 def test_gigpo_adds_the_advantage_among_visits_to_a_state(key: Any) -> None:
-    agent, asked = collect("GiGPO", n_envs=4, n_steps=6, gamma=0.9, omega=0.5, state_key=key)
+    agent, questions = collect("GiGPO", n_envs=4, n_steps=6, gamma=0.9, omega=0.5, state_key=key)
     buffer, advantages = agent.rollout_buffer, advantages_by_action(agent)
     episodes = episodes_of(buffer)
     texts = dict(
-        zip(itertools.product(range(buffer.pos), range(4)), [question.text for question in asked], strict=False)
+        zip(itertools.product(range(buffer.pos), range(4)), [question.text for question in questions], strict=False)
     )
     cells: dict[Any, list[float]] = {}
     returns: dict[tuple[int, int], float] = {}
@@ -173,17 +151,6 @@ def test_gigpo_adds_the_advantage_among_visits_to_a_state(key: Any) -> None:
                 expected = total - statistics.mean(totals) + 0.5 * (returns[step] - statistics.mean(cell))
                 assert advantages[step] == pytest.approx([expected] * len(advantages[step]), abs=1e-5)
     assert shared
-
-
-def test_truncated_episodes_are_kept_or_dropped() -> None:
-    kept, _ = collect("GRPO", env={"truncates": True})
-    dropped, _ = collect("GRPO", env={"truncates": True}, drop_truncated=True)
-    assert kept.rollout_buffer.truncated_share == dropped.rollout_buffer.truncated_share == 1.0
-    assert kept.rollout_buffer.all_samples().is_decision.any()
-    assert not dropped.rollout_buffer.all_samples().is_decision.any()
-    ended, _ = collect("GRPO", drop_truncated=True)
-    assert ended.rollout_buffer.truncated_share == 0.0
-    assert ended.rollout_buffer.all_samples().is_decision.any()
 
 
 class SometimesCut(LampEnv):
@@ -268,8 +235,15 @@ def slow_loss(agent: LLMOnPolicyAlgorithm, ratio: Ratio, reduction: Reduction, b
     return loss - (0.0 if reduction == Reduction.SEQUENCE_MEAN else ONE_STEP.ent_coef) * bonus
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize(("ratio", "reduction"), [*itertools.product(Ratio, Reduction)])
+@pytest.mark.parametrize(
+    ("ratio", "reduction"),
+    [
+        (Ratio.TOKEN, Reduction.SEQUENCE_MEAN),
+        (Ratio.ACTION, Reduction.MEAN),
+        (Ratio.SEQUENCE, Reduction.CONSTANT),
+        *(pytest.param(ratio, Reduction.MEAN, marks=pytest.mark.matrix) for ratio in Ratio),
+    ],
+)
 def test_the_gradient_is_that_of_the_slow_loss(ratio: Ratio, reduction: Reduction) -> None:
     """With several chunks too: the ratio of an episode is that of all its chunks."""
     agent, _ = collect("ReBN", n_envs=2, n_steps=8, lamp=TableEnv, env={"forced": ["green"]})
@@ -297,27 +271,14 @@ def test_minibatches_of_whole_episodes_hold_each_action_once() -> None:
     agent, _ = collect("GRPO", n_envs=2, n_steps=12)
     buffer = agent.rollout_buffer
     flat = buffer.all_samples()
-    seen: list[int] = []
+    read: list[int] = []
     for batch in buffer.get(5, np.random.default_rng(0), whole_episodes=True):
         episodes = batch.episodes.tolist()
         for episode in set(episodes):
             assert episodes.count(episode) == flat.episodes.tolist().count(episode)
-        seen += episodes
+        read += episodes
         assert len(batch.paths) == len(episodes)
-    assert sorted(seen) == sorted(flat.episodes.tolist())
-
-
-def test_dual_clip_high_clip_and_cispo_reach_the_loss() -> None:
-    agent, _ = collect("ReBN", n_steps=6)
-    hold_still(agent, move_by=0.1)
-    settings = replace(ONE_STEP, ratio="token", normalize_advantage=False)
-    gradients = []
-    changes: list[dict[str, Any]] = [{}, {"clip_range_high": 1e-3}, {"dual_clip": 1.01}, {"cispo_cap": 1.0}]
-    for change in changes:
-        run_update(agent, replace(settings, **change))
-        gradients.append(adapter_gradient(agent.policy))
-    for gradient, other in itertools.combinations(gradients, 2):
-        assert not torch.allclose(gradient, other, rtol=1e-3, atol=0)
+    assert sorted(read) == sorted(flat.episodes.tolist())
 
 
 # ------------------------------------------------------------------ free text, and refusals

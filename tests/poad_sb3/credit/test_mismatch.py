@@ -63,11 +63,6 @@ def test_log_probabilities_that_are_no_numbers_are_refused(value: float) -> None
         assert not gate(measure_mismatch([-1.0, value], [-1.0, -1.0], [2]), CLEAN).passes
 
 
-def test_few_tokens_may_hold_one_of_the_largest_differences() -> None:
-    assert gate(measure_mismatch([-1.06, -1.0], [-1.0, -1.0], [1, 1]), CLEAN).passes
-    assert not gate(measure_mismatch([-1.2, -1.0], [-1.0, -1.0], [1, 1]), CLEAN).passes
-
-
 def test_the_clean_mismatch_is_never_below_that_of_other_kernels() -> None:
     exact = CleanMismatch.of(measure_mismatch([-1.0, -2.0], [-1.0, -2.0], [2]))
     assert exact == CleanMismatch(std=1e-3, response_std=0.0, largest=6e-3)

@@ -18,95 +18,9 @@ REWARDS = np.array([[0.0, 1.0, 0.0, 0.0, 2.0], [0.0, 0.0, 3.0, 0.0, 0.0]])
 VALUES = np.array([[0.1, 0.2, 9.0, 0.3, 0.4], [8.0, 0.5, 0.6, 8.0, 8.0]])
 MASK = np.array([[1, 1, 0, 1, 1], [0, 1, 1, 0, 0]])
 KWARGS: dict[str, Any] = {"gamma": 0.9, "gae_lambda": 0.8}
-STATES = [["a", "b"], ["a"]]
 
 
-def calls(kind: Any) -> dict[str, Any]:
-    """Every function of the module on the same rows, as arrays of one kind."""
-    rewards, values, mask = kind(REWARDS), kind(VALUES), kind(MASK)
-    groups = [0, 0]
-    with_critic = {
-        name: getattr(padded, name)(rewards, values, mask, **KWARGS)
-        for name in ("bad", "ntpo", "archer", "bilevel", "action_gae")
-    }
-    without = {
-        name: getattr(padded, name)(rewards, mask, gamma=0.9)
-        for name in ("returns_to_go", "reinforce_plus_plus", "rebn")
-    }
-    grouped = {name: getattr(padded, name)(rewards, mask, groups) for name in ("grpo", "dr_grpo", "rloo")}
-    return {
-        **with_critic,
-        **without,
-        **grouped,
-        "gigpo": padded.gigpo(rewards, mask, groups, STATES, gamma=0.9),
-        "anchor_leave_one_out": padded.anchor_leave_one_out(rewards, mask, groups, STATES, gamma=0.9),
-        "step_leave_one_out": padded.step_leave_one_out(rewards, mask, groups, gamma=0.9),
-    }
-
-
-def test_every_function_is_called_here() -> None:
-    assert set(calls(np.asarray)) == set(padded.__all__)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_numpy_arrays_keep_their_dtype(dtype: type) -> None:
-    exact = calls(np.asarray)
-    for name, advantages in calls(lambda array: array.astype(dtype)).items():
-        assert isinstance(advantages, np.ndarray)
-        assert advantages.dtype == dtype
-        np.testing.assert_allclose(advantages, exact[name], rtol=0, atol=1e-6, err_msg=name)
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_tensors_keep_their_dtype_and_have_no_gradient(dtype: torch.dtype) -> None:
-    exact = calls(np.asarray)
-    tolerance = {torch.float64: 0.0, torch.float32: 1e-6, torch.bfloat16: 5e-2}[dtype]
-    for name, advantages in calls(lambda array: torch.tensor(array, dtype=dtype).requires_grad_()).items():
-        assert advantages.dtype == dtype
-        assert not advantages.requires_grad
-        np.testing.assert_allclose(advantages.double(), exact[name], rtol=0, atol=tolerance, err_msg=name)
-
-
-def test_groups_may_be_texts_arrays_or_tensors() -> None:
-    expected = padded.rloo(REWARDS, MASK, [0, 0])
-    for groups in (["u", "u"], np.array(["u", "u"], dtype=object), torch.zeros(2, dtype=torch.int64)):
-        np.testing.assert_array_equal(padded.rloo(REWARDS, MASK, groups), expected)
-    assert (padded.rloo(REWARDS, MASK, ["u", "v"]) == 0).all()
-
-
-def test_a_reward_may_stand_anywhere_in_its_action() -> None:
-    spread = np.array([[0.25, 0.75, 0.0, 2.0, 0.0], [0.0, 3.0, 0.0, 0.0, 0.0]])
-    np.testing.assert_allclose(
-        padded.bad(spread, VALUES, MASK, **KWARGS), padded.bad(REWARDS, VALUES, MASK, **KWARGS), rtol=0, atol=1e-15
-    )
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_turn_ids_replace_observation_tokens(seed: int) -> None:
-    """The same numbers with and without observations between the actions; without ids they would be one action."""
-    episodes = random_episodes(seed)
-    apart, joined = padded_batch(episodes), padded_batch(episodes, observations=False)
-    kwargs = {**KWARGS, "gae_lambda_token": 0.5}
-    expected = padded.bad(apart.rewards, apart.values, apart.mask, bootstrap=apart.bootstrap, **kwargs)[apart.mask]
-    args = joined.rewards, joined.values, joined.mask
-    by_ids = padded.bad(*args, joined.turn_ids, bootstrap=joined.bootstrap, **kwargs)[joined.mask]
-    np.testing.assert_array_equal(by_ids, expected)
-    assert np.abs(padded.bad(*args, bootstrap=joined.bootstrap, **kwargs)[joined.mask] - expected).max() > 1e-3
-
-
-def test_a_bootstrap_value_is_that_of_a_time_limit() -> None:
-    ended, cut = (
-        padded.bad(REWARDS, VALUES, MASK, gamma=0.9, gae_lambda=1.0, bootstrap=bootstrap)
-        for bootstrap in (None, np.array([0.0, 5.0]))
-    )
-    np.testing.assert_array_equal(cut[0], ended[0])
-    np.testing.assert_allclose(cut[1, 1:3], ended[1, 1:3] + 0.9 * 5.0)
-
-
-# ---------------------------------------------------------------------- rows without action tokens
-
-
-def _on_rows(rows: list[int], active: list[bool], kind: Any, turn_ids: bool = False) -> dict[str, Any]:
+def on_rows(rows: list[int], active: list[bool], kind: Any, turn_ids: bool = False) -> dict[str, Any]:
     """Call every function on some rows of a batch; those that are not active have no action token."""
     batch = padded_batch([episode for seed in range(9) for episode in random_episodes(seed)][:5])
     live = np.array(active)[:, None]
@@ -124,21 +38,54 @@ def _on_rows(rows: list[int], active: list[bool], kind: Any, turn_ids: bool = Fa
     return results
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
-@pytest.mark.parametrize("turn_ids", [False, True])
-@pytest.mark.parametrize("empty", [[0], [2], [4], [0, 1], [1, 3, 4], [0, 1, 2, 3]], ids=str)
+def on_all_rows(kind: Any) -> dict[str, Any]:
+    return on_rows(list(range(5)), [True] * 5, kind)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numpy_arrays_keep_their_dtype(dtype: type) -> None:
+    exact = on_all_rows(np.asarray)
+    for name, advantages in on_all_rows(lambda array: array.astype(dtype)).items():
+        assert isinstance(advantages, np.ndarray)
+        assert advantages.dtype == dtype
+        np.testing.assert_allclose(advantages, exact[name], rtol=0, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_tensors_keep_their_dtype_and_have_no_gradient(dtype: torch.dtype) -> None:
+    exact = on_all_rows(np.asarray)
+    tolerance = {torch.float64: 0.0, torch.float32: 1e-6, torch.bfloat16: 5e-2}[dtype]
+    for name, advantages in on_all_rows(lambda array: torch.tensor(array, dtype=dtype).requires_grad_()).items():
+        assert advantages.dtype == dtype
+        assert not advantages.requires_grad
+        np.testing.assert_allclose(advantages.double(), exact[name], rtol=0, atol=tolerance, err_msg=name)
+
+
+def test_groups_may_be_texts_arrays_or_tensors() -> None:
+    expected = padded.rloo(REWARDS, MASK, [0, 0])
+    for groups in (["u", "u"], np.array(["u", "u"], dtype=object), torch.zeros(2, dtype=torch.int64)):
+        np.testing.assert_array_equal(padded.rloo(REWARDS, MASK, groups), expected)
+    assert (padded.rloo(REWARDS, MASK, ["u", "v"]) == 0).all()
+
+
+# ---------------------------------------------------------------------- rows without action tokens
+
+
+@pytest.mark.parametrize(
+    ("empty", "turn_ids", "kind"), [([0], False, np.asarray), ([1, 3, 4], True, torch.tensor)], ids=["numpy", "torch"]
+)
 def test_a_row_without_action_tokens_takes_no_part(empty: list[int], turn_ids: bool, kind: Any) -> None:
     active = [row not in empty for row in range(5)]
-    rest = [row for row in range(5) if row not in empty]
-    advantages_of, expected = (_on_rows(rows, active, kind, turn_ids) for rows in (list(range(5)), rest))
+    filled = [row for row in range(5) if row not in empty]
+    advantages_of, expected = (on_rows(rows, active, kind, turn_ids) for rows in (list(range(5)), filled))
     for name, advantages in advantages_of.items():
-        np.testing.assert_array_equal(advantages[rest], expected[name], err_msg=name)
+        np.testing.assert_array_equal(advantages[filled], expected[name], err_msg=name)
         assert not advantages[empty].any(), name
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["numpy", "torch"])
 def test_without_any_action_token_all_is_zero(kind: Any) -> None:
-    for name, advantages in _on_rows(list(range(5)), [False] * 5, kind).items():
+    for name, advantages in on_rows(list(range(5)), [False] * 5, kind).items():
         assert advantages.shape[0] == 5
         assert type(advantages) is type(kind([0.0]))
         assert not advantages.any(), name

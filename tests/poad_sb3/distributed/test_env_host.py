@@ -31,8 +31,8 @@ class Driver:
         self.histories = [History(state) for state in self.about.states]
 
     def run(self, *operations: Operation) -> list[Any]:
-        asked = list(enumerate(operations))
-        answers = pickle.loads(self.host.run(cloudpickle.dumps(asked)))
+        calls = list(enumerate(operations))
+        answers = pickle.loads(self.host.run(cloudpickle.dumps(calls)))
         for history, operation, (value, state) in zip(self.histories, operations, answers, strict=True):
             history.note(operation, value, state)
         return [value for value, _ in answers]

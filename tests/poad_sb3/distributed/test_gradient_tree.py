@@ -34,8 +34,8 @@ def gradients(n_parts: int, empty: tuple[int, ...]) -> list[list[Tensor]]:
     """Return a gradient of each micro-batch whose sum depends on the order of its terms."""
     generator = torch.Generator().manual_seed(3)
     scales = 10.0 ** torch.randint(-3, 4, (n_parts,), generator=generator)
-    made = [[torch.randn(shape, generator=generator) * scale for shape in SHAPES] for scale in scales]
-    return [[] if part in empty else made[part] for part in range(n_parts)]
+    tensors = [[torch.randn(shape, generator=generator) * scale for shape in SHAPES] for scale in scales]
+    return [[] if part in empty else tensors[part] for part in range(n_parts)]
 
 
 def total(n_parts: int, size: int, given: list[list[Tensor]]) -> list[Tensor | None]:

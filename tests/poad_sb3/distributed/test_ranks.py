@@ -18,10 +18,9 @@ import typer
 from rank_threads import in_ranks
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecNormalize
-from torch import Tensor
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from poad_sb3 import BADQ, POAD, TWOSOME, UnsupportedEnvError
+from poad_sb3 import BADQ, POAD, UnsupportedEnvError
 from poad_sb3.cli import ranks as ranks_of_cli
 from poad_sb3.cli.train_options import TrainOptions
 from poad_sb3.distributed import Ranks, start_ranks
@@ -29,7 +28,6 @@ from poad_sb3.distributed import launch as launching
 from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
 from poad_sb3.distributed.callbacks import RankCallback, require_equal_training
 from poad_sb3.errors import LostRankError, ModelError, RankError
-from poad_sb3.prompts import Question
 from poad_sb3.vec_env.make_envs import make_envs
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
@@ -63,43 +61,18 @@ def test_an_error_of_rank_0_reaches_the_others() -> None:
     assert str(second) == "Rank 0 failed in a step: ValueError: no such table"
 
 
-def test_ranks_of_different_programs_are_refused() -> None:
-    _, second = in_ranks(
-        lambda ranks: ranks.on_rank_zero("save", lambda: 1), lambda ranks: ranks.on_rank_zero("a step", lambda: 1)
-    )
-    assert type(second) is RankError, "to start the ranks again would not help"
-    assert "rank 0 is in save, rank 1 in a step" in str(second)
-
-
-def test_a_long_evaluation_is_waited_for_and_a_lost_rank_0_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rank 0 works for longer than the time-out and gives signs of life; then it gives none."""
-    monkeypatch.setattr("poad_sb3.distributed.ranks._BEAT", 0.05)
-
-    def slow(ranks: Ranks) -> str:
-        return ranks.on_rank_zero("an evaluation", lambda: time.sleep(1.0) or "done")
-
-    assert in_ranks(slow, slow, timeout=0.5) == ["done", "done"]
-
-    def lost(ranks: Ranks) -> None:
-        ranks.end()  # as if it were stopped
-
-    _, second = in_ranks(lost, slow, timeout=0.5)
-    assert isinstance(second, LostRankError)
-    assert "sign of life of rank 0 (in an evaluation)" in str(second)
-
-
 def test_all_ranks_see_the_environments_of_rank_0() -> None:
     def program(ranks: Ranks) -> list[Any]:
         envs = BroadcastVecEnv(make_envs(ENV, {}, 3) if ranks.is_first else None, ranks)
         envs.seed(5)
-        seen: list[Any] = [envs.num_envs, envs.observation_space, envs.action_space, envs.reset().tolist()]
+        results: list[Any] = [envs.num_envs, envs.observation_space, envs.action_space, envs.reset().tolist()]
         for _ in range(4):
             actions = np.stack([envs.action_space.encode("wait")] * 3)
             observations, rewards, dones, infos = envs.step(actions)
-            seen.append((observations.tolist(), rewards.tolist(), dones.tolist(), [sorted(info) for info in infos]))
-        seen += [envs.has_attr("get_state"), envs.get_attr("spec"), envs.env_is_wrapped(gym.wrappers.TimeLimit)]
+            results.append((observations.tolist(), rewards.tolist(), dones.tolist(), [sorted(info) for info in infos]))
+        results += [envs.has_attr("get_state"), envs.get_attr("spec"), envs.env_is_wrapped(gym.wrappers.TimeLimit)]
         envs.close()
-        return seen
+        return results
 
     first, second = in_ranks(program, program)
     assert first == second
@@ -154,46 +127,6 @@ def test_ranks_of_other_settings_are_refused() -> None:
     assert len(set(digests)) == 3
 
 
-def test_acting_of_rank_0_alone_leaves_the_scores_of_the_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = POAD("LLMPolicy", ENV, seed=0)
-    assert model.env is not None
-    observation, ranks = model.env.reset(), Ranks(0, 2, dist.HashStore())
-    monkeypatch.setattr("poad_sb3.distributed.ranks._current", ranks)
-    ranks.on_rank_zero("on_step", lambda: model.policy.act(observation, deterministic=True))
-    ranks.end()
-    assert not model.policy._rollout_scores.current()
-
-
-def test_the_only_action_has_its_score_from_another_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Second(Ranks):
-        def union(self, *values: Tensor) -> list[Tensor]:
-            return [value + 1 for value in values]
-
-    policy = TWOSOME("LLMPolicy", ENV, seed=0, credit_level="token", paper_mode=True).policy
-    ranks = Second(1, 2, dist.HashStore())
-    monkeypatch.setattr("poad_sb3.distributed.ranks._current", ranks)
-    question = Question("The lamp is broken.", ("wait",))
-    with ranks.data_parallel():
-        (sampled,) = policy.distribution.sample([question], [np.random.default_rng(0)], policy._rollout_scores)
-    assert (sampled.log_probs == 1).all()
-
-
-def test_seeds_of_a_load_do_not_outlive_the_states_of_the_checkpoint(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Else the next reset would begin other episodes than without a stop."""
-    POAD("LLMPolicy", ENV, seed=0, n_steps=4, batch_size=4).learn(4).save(tmp_path / "model")
-    ranks = Ranks(0, 2, dist.HashStore())
-    monkeypatch.setattr("poad_sb3.distributed.ranks._current", ranks)
-    monkeypatch.setattr(Ranks, "meet", lambda _: None)  # the other one has no model
-    model = POAD.load(tmp_path / "model", ENV)
-    assert model.env is not None
-    assert model.env._seeds == [0]
-    model._setup_learn(4, reset_num_timesteps=False)
-    ranks.end()
-    assert model.env._seeds == [None]
-
-
 def test_one_process_loads_a_checkpoint_of_sharded_weights(tmp_path: Path) -> None:
     model = POAD("LLMPolicy", ENV, seed=0)
     model.policy_kwargs = {"fsdp": True}
@@ -222,21 +155,21 @@ def test_callbacks_are_called_on_rank_0_and_stop_all() -> None:
         def _on_step(self) -> bool:
             return self.n_calls < 3
 
-    made: list[Stops] = []
+    callbacks: list[Stops] = []
 
     def program(ranks: Ranks) -> list[bool]:
         model: Any = Model()
 
         def make() -> Stops:
-            made.append(Stops())
-            made[-1].init_callback(model)
-            return made[-1]
+            callbacks.append(Stops())
+            callbacks[-1].init_callback(model)
+            return callbacks[-1]
 
         callback = RankCallback(make, model, ranks)
         return [callback.on_step() for _ in range(3)]
 
     assert in_ranks(program, program) == [[True, True, False]] * 2
-    assert [callback.n_calls for callback in made] == [3]
+    assert [callback.n_calls for callback in callbacks] == [3]
 
 
 def test_another_number_of_processes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,14 +22,14 @@ TRAIN = ("train", ENV_ID, "--steps", str(4 * N), "--n-envs", "2", "--seed", "3",
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Arguments of environments in actors; they are made in this process."""
-    seen: list[tuple[Any, ...]] = []
+    arguments: list[tuple[Any, ...]] = []
 
     def make(env_id: str, env_kwargs: Any, n_envs: int, n_actors: int | None, address: str) -> VecEnv:
-        seen.append((n_envs, n_actors, address))
+        arguments.append((n_envs, n_actors, address))
         return make_envs(env_id, env_kwargs, n_envs)
 
     monkeypatch.setattr(ray_vec_env, "make_ray_envs", make)
-    return seen
+    return arguments
 
 
 def weights(folder: Path) -> dict[str, bytes]:

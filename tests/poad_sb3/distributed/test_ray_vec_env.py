@@ -38,7 +38,6 @@ from poad_sb3.distributed.ray_vec_env import RayVecEnv, make_ray_envs
 from poad_sb3.errors import WorkerError
 from poad_sb3.vec_env.make_envs import make_envs
 
-KITCHEN = "Overcooked-TomatoSalad-v0"
 CODE = "DataSciCoding-airlines-v0"
 LOST = 10.0
 """Seconds without an answer after which a stopped actor counts as lost."""
@@ -47,15 +46,15 @@ LOST = 10.0
 @pytest.fixture
 def ray_envs(cluster: RayConnection) -> Iterator[Callable[..., RayVecEnv]]:
     """Make environments in actors that take no cores; they are closed at the end."""
-    made: list[RayVecEnv] = []
+    envs: list[RayVecEnv] = []
 
     def make(env: Any, n_envs: int, n_actors: int, **settings: Any) -> RayVecEnv:
         kwargs = settings.pop("env_kwargs", {})
-        made.append(make_ray_envs(env, kwargs, n_envs, n_actors, **{"demand": {}, **settings}))
-        return made[-1]
+        envs.append(make_ray_envs(env, kwargs, n_envs, n_actors, **{"demand": {}, **settings}))
+        return envs[-1]
 
     yield make
-    for env in made:
+    for env in envs:
         env.close()
 
 
@@ -103,11 +102,6 @@ def test_actors_are_an_ordinary_vector_and_a_killed_one_is_made_again(
 
 
 # ---------------------------------------------------------------------- the same results
-
-
-@pytest.mark.process
-def test_kitchens_play_alike_in_actors(ray_envs: Callable[..., RayVecEnv]) -> None:
-    np.testing.assert_equal(play(ray_envs(KITCHEN, 3, 1), 20), play(make_envs(KITCHEN, {}, 3), 20))
 
 
 GROUPS = {"group_size": 2}
@@ -193,6 +187,41 @@ def test_an_actor_dies_in_mid_step(kind: type[TracedLamps], ray_envs: Callable[.
     assert moves[pids[0]] == 2 * 4, "the step of the living actor was not repeated"
     assert env.env_method("process", indices=[0, 1]) == pids[:2]
     assert not alive({pids[3]})
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_interrupted_wait_is_repeated(
+    ray_envs: Callable[..., RayVecEnv], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """Answers that were there before it are kept, and no actor makes the step again."""
+    make = partial(TracedLamps, str(tmp_path))
+    env, alone = ray_envs(make, 4, 2), make_vec_env(make, 4)
+    for vector in (env, alone):
+        vector.seed(3)
+    np.testing.assert_equal(env.reset(), alone.reset())
+    actions = np.stack([env.action_space.encode("wait")] * 4)
+    get, answers = ray_vec_env.get, []
+
+    def interrupted(answer: Any, seconds: float) -> Any:
+        answers.append(answer)
+        if len(answers) == 2:
+            raise KeyboardInterrupt
+        return get(answer, seconds)
+
+    pids = env.env_method("process")
+    env.step_async(actions)
+    with monkeypatch.context() as patch:
+        patch.setattr(ray_vec_env, "get", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            env.step_wait()
+    if lost:
+        os.kill(pids[0], signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="they are stepping"):
+        env.step_async(actions)
+    for _ in range(3):
+        np.testing.assert_equal(env.step_wait()[:3], alone.step(actions)[:3])
+        env.step_async(actions)
 
 
 @pytest.mark.process

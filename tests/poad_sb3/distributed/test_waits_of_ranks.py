@@ -70,12 +70,6 @@ def test_a_rank_without_a_sign_of_life_is_lost(begun: list[float]) -> None:
         assert f"rank {rank} waits in vain (no sign of life of rank 1 within 0.5 s)" in str(error)
 
 
-def test_a_rank_that_waits_for_the_end_of_rank_0_counts_as_lost(begun: list[float]) -> None:
-    """Else rank 0 would wait for it, and it for rank 0."""
-    error, _ = exchanges(lambda _: None, lambda ranks: ranks.wait_until_first_ends() or 1 / 0)
-    assert "no sign of life of rank 1" in str(error)
-
-
 def test_a_rank_that_lives_and_never_comes_is_lost_in_the_end(
     begun: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,30 +102,6 @@ def test_conditionals_are_sums_of_whole_actions(drawn: list[tuple[Sequences, int
 
 
 @properties
-@given(many)
-def test_entropies_of_decisions_weighted_by_reach_sum_to_that_of_the_action(
-    drawn: list[tuple[Sequences, int]],
-) -> None:
-    problems = [Problem(*arguments) for arguments in drawn]
-    edges, ours = solve(problems)
-    assert edges.row_entropies is not None
-    node = 0
-    for number, problem in enumerate(problems):
-        mu = problem.log_mu.exp()
-        exact = -(mu * problem.log_mu).sum()
-        assert edges.row_entropies[number].item() == pytest.approx(exact.item(), abs=1e-9)
-        reach = torch.zeros(len(problem.mixture.counts), dtype=torch.float64)
-        for action, visited in enumerate(problem.trie.nodes):
-            reach[list(visited)] += mu[action]
-        nodes = slice(node, node + len(reach))
-        by_hand = torch.stack([-(log_probs.exp() * log_probs).sum() for log_probs in ours[nodes]])
-        torch.testing.assert_close(edges.entropies[nodes], by_hand, rtol=0, atol=1e-9)
-        assert (reach * edges.entropies[nodes]).sum().item() == pytest.approx(exact.item(), abs=1e-9)
-        node += len(reach)
-
-
-@pytest.mark.matrix_after(4)
-@properties
 @given(many, st.integers(0, 1000))
 def test_gradients_are_those_of_brute_force(drawn: list[tuple[Sequences, int]], seed: int) -> None:
     """Of any weighting of conditionals and entropies, with respect to all logits of the model."""
@@ -144,13 +120,12 @@ def test_gradients_are_those_of_brute_force(drawn: list[tuple[Sequences, int]], 
         torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("spread", [500.0])
-def test_an_action_all_but_impossible_makes_no_nan(spread: float) -> None:
+def test_an_action_all_but_impossible_makes_no_nan() -> None:
     """Its prefix too has next to no probability; the conditionals below are a distribution all the same."""
     sequences: Sequences = ((0, 8, END), (0, 1, END), (1, END))
     problem = Problem(sequences, seed=1)
     scores = torch.tensor([0.0] * len(problem.edges), dtype=torch.float32, requires_grad=True)
-    lowered = scores - spread * torch.tensor(
+    lowered = scores - 500 * torch.tensor(
         [float(edge == problem.mixture.token_edges[0][0]) for edge in range(len(scores))]
     )
     edges = mixture_edges([problem.mixture], lowered)

@@ -7,12 +7,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from toy import (
-    METHODS,
     PAPER,
     WORDS,
     all_log_probs,
@@ -29,7 +27,7 @@ from toy import (
 )
 
 import lang_envs  # noqa: F401 - registers the environments
-from poad_sb3 import POAD, TWOSOME, LLMPolicy, UnsupportedEnvError, prompts
+from poad_sb3 import LLMPolicy, prompts
 from poad_sb3.distributions.action_trie import Decision
 from poad_sb3.distributions.base import ScoreCache
 
@@ -234,10 +232,19 @@ def test_free_log_probs_are_those_sampled_from(tmp_path: Path) -> None:
 # ------------------------------------------------------------------ the update scores the sampled actions
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "POAD",
+        "TWOSOME",
+        *(
+            pytest.param(name, marks=pytest.mark.matrix)
+            for name in ("POAD, free", "POAD, paper", "RLOO, free", "GiGPO")
+        ),
+    ],
+)
 def test_the_first_ratio_is_one(name: str) -> None:
-    """For every class and way to act, with weights that are not the base model's; in two updates."""
+    """For every way to act, with weights that are not the base model's; in two updates."""
     agent, _ = collect(name, n_envs=2, n_steps=6, env={"truncates": True})
     for _ in range(2):
         logged = run_update(agent)
@@ -248,39 +255,10 @@ def test_the_first_ratio_is_one(name: str) -> None:
         del agent.train
 
 
-# ------------------------------------------------------------------ refusals
-
-
-@pytest.mark.parametrize("word", ["action_sampling", "credit_level"])
-def test_unknown_words_are_refused(word: str) -> None:
-    with pytest.raises(ValueError, match=f"Expected {word}"):
-        make_agent(POAD, **{word: "beam"})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"paper_mode": True}, "Expected ratio='token' with paper_mode"),
-        ({"kl_coef": 0.1}, r"Expected kl_coef with action_sampling='trie' or 'free'.*got 0\.1\. Fix"),
-    ],
-    ids=["paper_mode", "kl_coef"],
-)
-def test_whole_actions_refuse_paper_mode_and_kl(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make_agent(TWOSOME, **settings)
-
-
-@pytest.mark.parametrize(("kind", "way"), [(POAD, "trie"), (TWOSOME, "candidates")])
-def test_an_open_action_space_has_no_trie_and_no_candidates(kind: Any, way: str) -> None:
-    with pytest.raises(UnsupportedEnvError, match="any text is an action of this"):
-        kind("LLMPolicy", gym.make("DataSciCoding-iris-v0"), action_sampling=way)
-
-
 # ------------------------------------------------------------------ several environments
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, free", "POAD, paper"])
+@pytest.mark.parametrize("name", ["POAD", pytest.param("POAD, free", marks=pytest.mark.matrix)])
 def test_samples_of_an_environment_do_not_depend_on_its_neighbours(name: str) -> None:
     observation = batch_of([(f"The lamp is {colour}.", ["press red", "press blue", "wait"]) for colour in "abcde"])
     together, apart = (make_method(name).policy for _ in range(2))

@@ -47,13 +47,12 @@ def test_training_on_actions_of_a_server() -> None:
         assert len({body["seed"] for body in bodies}) == 32
 
 
-@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
         ("noise", "standard deviation of the differences"),
         ("cut", "mean difference of at most .* support cut"),
-        ("retokenized", "largest difference .* encoding a text again"),
+        pytest.param("retokenized", "largest difference .* encoding a text again", marks=pytest.mark.matrix),
     ],
 )
 def test_a_batch_with_a_fault_is_refused_before_a_step(fault: str, words: str) -> None:
@@ -107,7 +106,6 @@ def test_an_adapter_is_sent_when_it_has_changed() -> None:
         assert server.bodies("/v1/unload_lora_adapter") == [{"lora_name": loaded[0]["lora_name"]}]
 
 
-@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -115,8 +113,8 @@ def test_an_adapter_is_sent_when_it_has_changed() -> None:
         ("short", "and 11 log-probabilities"),
         ("renamed", "answered by 'base'"),
         ("reread", "the prompt that was sent"),
-        ("unlisted", "to list the adapter 'poad-1-.*; it lists \\['base'\\]"),
         ("plain", "KeyError: 'token_ids'"),
+        ("unlisted", "to list the adapter 'poad-1-.*; it lists \\['base'\\]"),
     ],
 )
 def test_refuses_answers_of_another_policy(fault: str, words: str) -> None:

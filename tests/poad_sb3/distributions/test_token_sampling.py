@@ -73,17 +73,6 @@ def test_the_most_probable_token_is_always_in_the_nucleus() -> None:
     assert next_token_support(logits, SamplingSettings(top_p=0.99)).sizes.tolist() == [1, 3]
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_tokens_are_drawn_as_often_as_they_are_probable(sampling: SamplingSettings) -> None:
-    logits = 2 * torch.randn(1, 12, generator=torch.Generator().manual_seed(3))
-    n = 20_000
-    support = next_token_support(logits.expand(n, -1), sampling)
-    tokens, log_probs = draw(support, torch.from_numpy(np.random.default_rng(0).random(n)))
-    probs = dense(logits, sampling)[0]
-    assert_same_frequencies(np.bincount(tokens.numpy(), minlength=12), probs.numpy())
-    torch.testing.assert_close(log_probs.exp(), probs[tokens], rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("vocabulary", [1, 255, 256, 257, 2000])
 def test_draws_invert_the_cumulative_distribution(vocabulary: int) -> None:
     """Also where whole stretches of a vocabulary cannot be drawn."""
@@ -132,8 +121,7 @@ def write(lm: LanguageModel, n: int, sampling: SamplingSettings, seed: int = 0) 
     return generate(lm, [lm.prompt_ids("press wait")] * n, sampling, uniforms)
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sampling", SAMPLINGS[:2])
 def test_texts_are_written_as_often_as_they_are_probable(small: LanguageModel, sampling: SamplingSettings) -> None:
     """Rows end at different times and leave the batch; the frequencies of whole texts tell if that goes wrong."""
     written = write(small, 4000, replace(sampling, max_new_tokens=3))

@@ -20,7 +20,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 from zoo import ZOO
 from zoo import save as save_zoo
 
-import poad_sb3
 from poad_sb3 import BADQ, POAD
 from poad_sb3.errors import ExportError
 from poad_sb3.export.export import Export, export_policy
@@ -31,7 +30,6 @@ from poad_sb3.prompts import Question
 
 export_adapter = export_policy
 export_merged = partial(export_policy, merge=True)
-ROOT = Path(poad_sb3.__file__).parents[1]
 TEXT = "The lamp is green. You have 2 moves left."
 ACTIONS = ["press the red button", "press the green button", "press the blue button", "press the red lever", "wait"]
 LAMP_WORDS = "<unk> The lamp is red green blue . You have 1 2 3 moves left press the button lever wait <end>"
@@ -139,6 +137,8 @@ def test_a_merged_model_acts_the_same_in_plain_transformers(trained: POAD, tmp_p
     assert theirs.get_input_embeddings().weight is theirs.get_output_embeddings().weight, "tied as before"
     assert "lm_head.weight" not in load_file(exported.folder / "model.safetensors")
     assert theirs.dtype == torch.float32
+    assert not any(str(POCKET_FOLDER).encode() in data for data in contents(exported.folder).values()), "of its base"
+    assert trained.policy.lm.fingerprint in (exported.folder / "README.md").read_text()
     assert exported.n_tensors == len(theirs.state_dict())
 
 
@@ -157,9 +157,7 @@ def test_a_model_of_a_relative_folder(
         export_policy(agent, "elsewhere", merge=merge)
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("name", ["gpt2", "cohere", "gemma2, window 8, cap 3"])
-@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize(("name", "merge"), [("gpt2", True), ("gemma2, window 8, cap 3", False)])
 def test_other_architectures(name: str, merge: bool, tmp_path: Path) -> None:
     kind, settings, _ = MODELS[name]
     agent = untrained(tmp_path / "base", lora=save(tmp_path / "base", kind, settings))
@@ -168,18 +166,15 @@ def test_other_architectures(name: str, merge: bool, tmp_path: Path) -> None:
     assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-4)
 
 
-@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize(
-    "lora",
+    ("lora", "merge"),
     [
-        {"use_dora": True},
-        {"use_rslora": True, "target_modules": "all-linear"},
-        {"modules_to_save": ["lm_head"]},
-        {"target_modules": ["embed_tokens", "q_proj"]},
+        ({"use_dora": True}, True),
+        ({"modules_to_save": ["lm_head"]}, True),
+        ({"target_modules": ["embed_tokens", "q_proj"]}, False),
     ],
-    ids=lambda lora: next(iter(lora)),
+    ids=["dora", "head", "embeddings"],
 )
-@pytest.mark.parametrize("merge", [False, True])
 def test_other_adapters(lora: dict[str, Any], merge: bool, small_folder: Path, tmp_path: Path) -> None:
     agent = untrained(small_folder, lora=lora)
     exported = export_policy(agent, tmp_path / "out", merge=merge)
@@ -232,20 +227,6 @@ def test_a_base_of_the_hub_is_named_with_what_was_loaded(small_folder: Path, tmp
         assert (config["base_model_name_or_path"], config["revision"]) == ("user/base", name)
 
 
-def test_the_code_of_the_card_runs(trained: POAD, tmp_path: Path) -> None:
-    for merge in (False, True):
-        exported = export_policy(trained, tmp_path / str(merge), merge=merge)
-        card = (exported.folder / "README.md").read_text()
-        # Of a merged model, the folder of its base is nobody's business.
-        assert merge is not any(str(POCKET_FOLDER).encode() in data for data in contents(exported.folder).values())
-        assert trained.policy.lm.fingerprint in card
-        (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
-        names: dict[str, Any] = {}
-        exec(code.replace("path/of/this/folder", str(exported.folder)), names)
-        ours = trained.policy.action_probabilities(TEXT, ACTIONS)
-        assert_same(ours, plain_probabilities(names["model"].eval(), exported.folder), 1e-4)
-
-
 @pytest.mark.parametrize("merge", [False, True])
 def test_generate_writes_as_the_policy_does(merge: bool, small_folder: Path, tmp_path: Path) -> None:
     """Settings that instruct models come with would write other actions, also without sampling."""
@@ -267,26 +248,7 @@ def test_generate_writes_as_the_policy_does(merge: bool, small_folder: Path, tmp
         assert lm.prompter.action_text(tuple(written[0, prompt.shape[1] :].tolist())) == greedy.text
 
 
-def test_a_chat_of_today_is_exported_with_the_day_of_the_training(tmp_path: Path) -> None:
-    save_zoo(tmp_path / "base", "qwen2")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "base")
-    tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }} " + tokenizer.chat_template
-    tokenizer.save_pretrained(tmp_path / "base")
-    agent = make_agent(policy_kwargs={**SMALL, "model": str(tmp_path / "base")})
-    exported = export_adapter(agent, tmp_path / "out")
-    written = json.loads((exported.folder / "poad_prompt.json").read_text())
-    text = AutoTokenizer.from_pretrained(exported.folder).apply_chat_template(
-        [{"role": "system", "content": written["system"]}, {"role": "user", "content": TEXT}],
-        tokenize=False,
-        add_generation_prompt=True,
-        **written["arguments"],
-    )
-    assert text.startswith(written["arguments"]["date_string"])
-
-
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", ["llama2", "qwen2", "gemma2"])
-@pytest.mark.parametrize("lora", [{}, None])
+@pytest.mark.parametrize(("name", "lora"), [("qwen2", {}), ("gemma2", None)])
 def test_a_chat_model_is_exported_with_its_chat(tmp_path: Path, name: str, lora: dict[str, Any] | None) -> None:
     """By the tokenizer's own template, and merged or whole: the loaded model gives the same text."""
     save_zoo(tmp_path / name, name)
@@ -438,9 +400,7 @@ def no_room(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("merge", [False, True])
-@pytest.mark.parametrize("function", ["export.write_manifest", "folder._put_in_place"])
+@pytest.mark.parametrize(("function", "merge"), [("export.write_manifest", False), ("folder._put_in_place", True)])
 def test_a_failed_export_leaves_everything_as_it_was(
     function: str, merge: bool, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,25 +412,6 @@ def test_a_failed_export_leaves_everything_as_it_was(
         export_policy(trained, out, merge=merge, overwrite=True)
     with pytest.raises(ExportError, match="No space left on device"):
         export_policy(trained, tmp_path / "new" / "deep" / "out", merge=merge)
-    assert contents(tmp_path) == kept
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_ctrl_c_between_the_renames_keeps_the_earlier_export(
-    trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "out"
-    export_policy(trained, out)
-    kept, rename = contents(tmp_path), Path.rename
-
-    def interrupted(self: Path, target: Path) -> Path:
-        if self.suffix == ".tmp":
-            raise KeyboardInterrupt
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        export_policy(trained, out, overwrite=True)
     assert contents(tmp_path) == kept
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 

@@ -1,21 +1,16 @@
 """Architectures that score packed trees or logits in their own ways, as tiny random models."""
 
-import shutil
-
 import pytest
 import torch
-from tiny_architectures import MODELS, VOCABULARY, save
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from tiny_architectures import MODELS, save
 
 from poad_sb3.distributions import TrieDistribution
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.prompts import Question
 
 ACTIONS = ("pick up the tomato", "pick up the bowl", "put the bowl on the table", "chop")
 
 
-@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_actions_are_scored_as_the_model_itself_scores_them(tmp_path, name):
     kind, settings, packs = MODELS[name]
@@ -35,13 +30,3 @@ def test_actions_are_scored_as_the_model_itself_scores_them(tmp_path, name):
                 node = tokenized.row.children.index(decision.children)
                 expected = logits[len(tokenized.prompt) - 1 + decision.position][list(decision.children)].log_softmax(0)
                 torch.testing.assert_close(ours[node].log_softmax(0), expected, atol=1e-4, rtol=1e-4)
-
-
-def test_recurrent_models_are_not_packed(tmp_path):
-    """Mamba has no attention to mask: its limits must be found out when it is loaded."""
-    settings = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 1, "state_size": 4}
-    config = CONFIG_MAPPING["mamba"](**settings, bos_token_id=1, eos_token_id=2)
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        shutil.copy(POCKET_FOLDER / name, tmp_path)
-    assert LanguageModel(str(tmp_path), lora={"target_modules": ["x_proj"]}).packs_trees is False

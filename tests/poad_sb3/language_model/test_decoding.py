@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from peft.tuners import lora
 from torch import Tensor, nn
 from toy import properties, randomise
 from transformers.cache_utils import DynamicLayer
-from zoo import ZOO
 
 from poad_sb3.distributions.free import generate
 from poad_sb3.language_model import decoding
@@ -75,14 +75,12 @@ def test_a_growing_cache_holds_what_the_plain_one_holds(steps: list[int | list[i
 
 @pytest.fixture(scope="module")
 def models(zoo_folder: Callable[[str], Path]) -> Callable[[str], LanguageModel]:
-    made: dict[str, LanguageModel] = {}
-
+    @cache
     def make(name: str) -> LanguageModel:
-        if name not in made:
-            torch.manual_seed(0)
-            made[name] = LanguageModel("pocket" if name == "pocket" else str(zoo_folder(name)))
-            randomise(made[name])
-        return made[name]
+        torch.manual_seed(0)
+        lm = LanguageModel("pocket" if name == "pocket" else str(zoo_folder(name)))
+        randomise(lm)
+        return lm
 
     return make
 
@@ -96,8 +94,9 @@ def near(ours: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(ours / scale, expected / scale, rtol=0, atol=1e-5)
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("name", ["pocket", *ZOO])
+@pytest.mark.parametrize(
+    "name", ["pocket", "gemma2", *(pytest.param(n, marks=pytest.mark.matrix) for n in ("gpt2", "phi3"))]
+)
 def test_decoding_equals_whole_passes(models: Callable[[str], LanguageModel], small_room: None, name: str) -> None:
     """Of prompts that come more than once, and end one by one, beyond the room of the cache and with the adapter added.
 
@@ -149,10 +148,8 @@ def test_batches_hold_each_prompt_once_within_their_bound(
 
 PLAIN: dict[str, dict[str, Any]] = {
     "default": {},
-    "rslora": {"use_rslora": True, "r": 4},
     "every layer": {"target_modules": "all-linear"},
     "ranks of their own": {"rank_pattern": {"q_proj": 2}, "alpha_pattern": {"v_proj": 64}},
-    "only some layers": {"layers_to_transform": [1]},
 }
 KEPT: dict[str, dict[str, Any]] = {"DoRA": {"use_dora": True}, "biases": {"lora_bias": True}}
 ROWS = [TokenRow((1, 20, 30, 40, 50), None, (1, 3, 4)), TokenRow((1, 21, 31), None, (2,))]
@@ -173,7 +170,6 @@ def same(before: dict[str, nn.Module], after: dict[str, nn.Module]) -> bool:
     return list(before) == list(after) and all(before[name] is after[name] for name in before)
 
 
-@pytest.mark.matrix_after(2)
 @pytest.mark.parametrize("changes", PLAIN)
 def test_a_merged_adapter_changes_no_hidden_state(changes: str) -> None:
     lm = adapted(PLAIN[changes])
@@ -191,14 +187,6 @@ def test_a_merged_adapter_changes_no_hidden_state(changes: str) -> None:
     assert all(torch.equal(weight, weights[name]) for name, weight in now.items()), "bit by bit"
 
 
-def test_merging_keeps_the_biases_of_the_base(models: Callable[[str], LanguageModel]) -> None:
-    lm = models("qwen2")
-    assert lm.base.get_decoder().layers[0].self_attn.q_proj.base_layer.bias.abs().max() > 0.1
-    expected = lm.hidden_states(ROWS)
-    with merged(lm.base):
-        near(lm.hidden_states(ROWS), expected)
-
-
 @pytest.mark.filterwarnings("ignore:`lora_bias=True` was passed")
 @pytest.mark.parametrize("changes", KEPT)
 def test_adapters_without_a_plain_sum_are_not_merged(changes: str) -> None:
@@ -214,14 +202,14 @@ def test_adapters_without_a_plain_sum_are_not_merged(changes: str) -> None:
 
 def test_an_error_in_decoding_restores_the_adapter(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the adapter is back after any error there."""
-    before, seen = layers(lm), []
+    before, has_adapter = layers(lm), []
 
     def fails(hidden: Tensor) -> Tensor:
-        seen.append(any(isinstance(module, lora.LoraLayer) for module in lm.base.modules()))
+        has_adapter.append(any(isinstance(module, lora.LoraLayer) for module in lm.base.modules()))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(lm, "vocabulary_logits", fails)
     with pytest.raises(KeyboardInterrupt):
         generate(lm, [lm.prompt_ids("The lamp is red.")], SamplingSettings(max_new_tokens=3), None)
-    assert seen == [False]
+    assert has_adapter == [False]
     assert same(before, layers(lm))

@@ -15,9 +15,9 @@ from poad_sb3.language_model.packing import Packed, TokenRow
 
 @pytest.fixture
 def lm() -> LanguageModel:
-    made = LanguageModel("pocket")
-    randomise(made)
-    return made
+    model = LanguageModel("pocket")
+    randomise(model)
+    return model
 
 
 # ------------------------------------------------------------------ the bound
@@ -45,7 +45,6 @@ def test_an_error_that_keeps_texts_from_sharing_a_pass_is_a_warning(monkeypatch:
 # ------------------------------------------------------------------ the root
 
 
-@pytest.mark.matrix_after(3)
 @pytest.mark.parametrize("name", ["POAD", "TWOSOME", "POAD, free"])
 def test_every_pass_over_the_weights_enters_through_the_language_model(name: str) -> None:
     """Sharded weights are gathered by hooks of the root module: a pass beside it would see empty ones."""

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,31 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from toy import randomise
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from poad_sb3 import ModelError, PoadError
-from poad_sb3.distributions.action_trie import build_trie
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import TokenRow, tree_row
-from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.language_model.packing import TokenRow
 
 pytestmark = pytest.mark.usefixtures("every_check")
-
-PROMPT = "The lamp is red. The tomato is on the table."
-ACTIONS = (
-    "press the red button",
-    "press the red lever",
-    "press it",
-    "wait",
-    "put the tomato on the board",
-    "wait here",
-)
-
-
-@pytest.fixture(scope="session")
-def base() -> Any:
-    """The pocket model as transformers loads it, untouched by us."""
-    return AutoModelForCausalLM.from_pretrained(POCKET_FOLDER, dtype=torch.float32).eval()
 
 
 @pytest.fixture(autouse=True)
@@ -46,33 +27,6 @@ def _no_gradients() -> Iterator[None]:
 
 def chain(tokens: Sequence[int], reads: Sequence[int] | None = None) -> TokenRow:
     return TokenRow(tuple(tokens), None, tuple(range(len(tokens))) if reads is None else tuple(reads))
-
-
-def row_of_actions(
-    lm: LanguageModel, text: str = PROMPT
-) -> tuple[TokenRow, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
-    """The packed row of the candidates, and for each of its reads the prefix it stands for and its children."""
-    prompt = lm.prompt_ids(text)
-    trie = build_trie(tuple(lm.action_ids(action) for action in ACTIONS))
-    queries = [((*prompt, *prefix), children) for prefix, children in trie.branches.items()]
-    return tree_row(prompt, [*trie.branches]), queries
-
-
-# ------------------------------------------------------------------ one pass, many candidates
-
-
-@pytest.mark.parametrize("adapter", [True, False])
-def test_the_packed_tree_answers_as_separate_sequences_do(lm: LanguageModel, base: Any, adapter: bool) -> None:
-    row, queries = row_of_actions(lm)
-    children = [some for _, some in queries]
-    packed = lm.child_logits(lm.hidden_states([row], reference=not adapter), children)
-    rows = [chain(prefix, [len(prefix) - 1]) for prefix, _ in queries]
-    apart = torch.cat([lm.hidden_states([row], reference=not adapter) for row in rows])
-    torch.testing.assert_close(packed, lm.child_logits(apart, children), rtol=0, atol=1e-4)
-    plain = lm.network if adapter else base
-    full = [plain(input_ids=torch.tensor([prefix])).logits[0, -1, list(some)] for prefix, some in queries]
-    torch.testing.assert_close(packed, torch.cat(full), rtol=0, atol=1e-4)
-    assert len(queries) >= 4, "the candidates branch in mid-action too"
 
 
 # ------------------------------------------------------------------ chunks
@@ -112,20 +66,6 @@ def test_chunks_of_rows_that_begin_alike_keep_the_bound(
             assert n_rows * longest <= bound or len(chunk) == 1
             total, alone = total + n_rows * longest, alone + sum(len(rows[index].tokens) for index in chunk)
     assert bound < 40 or total < 0.8 * alone, "much is computed once"
-
-
-def test_rows_that_meet_in_a_chunk_keep_the_bound(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two groups, apart for the long row between them, become one of twice their size where it is not."""
-    monkeypatch.setattr(lm, "max_tokens_per_forward", 40)
-    rows = [chain((1, first, *[3] * (length - 2)), [0]) for first, length in ((1, 13), (2, 39), (3, 13))]
-    rows.append(chain([9] * 13, [0]))
-    assert [sorted(group.rows) for group in lm._groups(rows)] == [[0], [1], [2], [3]]
-    assert [group.size for group in lm._groups([rows[0], rows[2], rows[3]])] == [25, 13]
-    chunks = list(lm.chunks(rows))
-    assert sorted(index for chunk in chunks for index in chunk) == [0, 1, 2, 3]
-    for chunk in chunks:
-        n_rows, longest = passed(lm, [rows[index] for index in chunk])
-        assert n_rows * longest <= 40
 
 
 # ------------------------------------------------------------------ models from a folder, and wrong ones
@@ -169,18 +109,6 @@ def test_the_fingerprint_knows_the_model(tiny: Path) -> None:
     weights[name][3, 5] += 1e-3
     save_file(weights, tiny / "model.safetensors", metadata={"format": "pt"})
     assert LanguageModel(str(tiny)).fingerprint != fingerprint
-
-
-def test_the_fingerprint_reads_every_weight_of_the_pocket_model(lm: LanguageModel, tmp_path: Path) -> None:
-    """Its embedding is its largest tensor; no change of a single element may pass."""
-    folder = shutil.copytree(POCKET_FOLDER, tmp_path / "pocket")
-    weights = load_file(folder / "model.safetensors")
-    for index in (0, 1):
-        largest = max(weights.values(), key=torch.numel).view(-1)
-        largest[index] += 1.0
-        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-        largest[index] -= 1.0
-        assert LanguageModel(str(folder)).fingerprint != lm.fingerprint
 
 
 def test_the_fingerprint_knows_the_vocabulary(tiny: Path) -> None:

@@ -133,8 +133,8 @@ def test_statistics_and_their_gradients_are_those_of_whole_tables(
 def test_slices_of_no_rows_change_nothing(bounds: str) -> None:
     problem = case()
     picks = Picks.of(CHILDREN, problem.hidden.device)
-    asked = (problem.head(), WORDS, problem.hidden, picks, problem.temperatures, problem.reference)
-    plain, padded = vocabulary_statistics(*asked), vocabulary_statistics(*asked, least_slices=9)
+    arguments = (problem.head(), WORDS, problem.hidden, picks, problem.temperatures, problem.reference)
+    plain, padded = vocabulary_statistics(*arguments), vocabulary_statistics(*arguments, least_slices=9)
     close(padded, plain)
     close(gradients(weighted(padded), problem.leaves()), gradients(weighted(plain), problem.leaves()))
 

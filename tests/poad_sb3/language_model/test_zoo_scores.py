@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from toy import randomise, save_small_model
+from toy import randomise
 from transformers import AutoModelForCausalLM
 from zoo import ZOO
 
@@ -30,6 +30,9 @@ ACTIONS = ("open", "open the door", "open the door and wait", "press the red but
 """The text of one is the beginning of another."""
 
 every_model = pytest.mark.parametrize("name", ZOO)
+some_models = pytest.mark.parametrize(
+    "name", ["llama2", "gemma2", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("gpt2", "qwen3", "phi3"))]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -78,8 +81,7 @@ def close(ours: torch.Tensor, expected: torch.Tensor) -> None:
     torch.testing.assert_close(ours.double(), expected.double(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.matrix_after(3)
-@every_model
+@some_models
 @pytest.mark.parametrize("adapter", [True, False])
 def test_tokens_are_scored_as_the_plain_model_scores_them(
     scored: Callable[[str], Scored], name: str, adapter: bool
@@ -97,8 +99,7 @@ def test_tokens_are_scored_as_the_plain_model_scores_them(
         close(ours, torch.cat([expected[k] for k in order]))
 
 
-@pytest.mark.matrix_after(2)
-@every_model
+@some_models
 def test_actions_are_chosen_as_the_plain_model_would(
     scored: Callable[[str], Scored], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -134,8 +135,7 @@ def _along_trie(log_probs: torch.Tensor, ids: Sequence[int], sequences: Sequence
     return total
 
 
-@pytest.mark.matrix_after(4)
-@every_model
+@some_models
 def test_trunk_features_do_not_depend_on_neighbours(
     scored: Callable[[str], Scored], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -152,8 +152,7 @@ def test_trunk_features_do_not_depend_on_neighbours(
             close(ours / scale, expected[k] / scale)
 
 
-@pytest.mark.matrix_after(3)
-@every_model
+@some_models
 @pytest.mark.parametrize("caches", [True, False])
 def test_sampled_tokens_have_the_plain_model_s_log_probabilities(
     scored: Callable[[str], Scored], monkeypatch: pytest.MonkeyPatch, name: str, caches: bool
@@ -191,34 +190,7 @@ def _drawn_from(plain: Any, prompt: tuple[int, ...], sample: SampledAction, samp
     return torch.stack(log_probs)
 
 
-def test_the_probabilities_of_all_strings_sum_to_one(tmp_path: Path) -> None:
-    """A vocabulary of four: everything that ends within four tokens, and everything that has not ended yet."""
-    words = ("wait", "<unk>", "<end>", "press")
-    lm = LanguageModel(save_small_model(tmp_path / "small", words=words))
-    randomise(lm)
-    prompt, going = lm.prompt_ids("press wait"), (0, 1, 3)
-    finished = [(*start, 2) for n in range(4) for start in itertools.product(going, repeat=n)]
-    unfinished = list(itertools.product(going, repeat=4))
-    assert (len(finished), len(unfinished)) == (40, 81)
-    rows = [row_of(prompt, ids) for ids in (*finished, *unfinished)]
-    flat = lm.child_log_probs(lm.hidden_states(rows), [(token,) for ids in (*finished, *unfinished) for token in ids])
-    mass = [part.sum().exp() for part in flat.split([len(row.reads) for row in rows])]
-    assert float(sum(mass)) == pytest.approx(1, abs=1e-5)
-    assert 0.01 < float(sum(mass[:40])) < 0.99
-
-
 # ------------------------------------------------------------------ text
-
-
-@every_model
-def test_one_space_is_dropped_from_what_a_model_writes(scored: Callable[[str], Scored], name: str) -> None:
-    lm, start = scored(name).lm, "You"
-    for action in ("press it", "    return x\n", "\tx"):
-        text = f"{start} {action}"
-        ids = lm.tokenizer.encode(text, add_special_tokens=False)[
-            len(lm.tokenizer.encode(start, add_special_tokens=False)) :
-        ]
-        assert lm.prompter.action_text((*ids, lm.end_token)) == action
 
 
 @every_model
@@ -236,11 +208,3 @@ def test_a_special_token_that_is_written_makes_another_text(scored: Callable[[st
     for token in special - lm.prompter.end_tokens:
         ids = (*lm.action_ids("press")[:-1], token, *lm.action_ids("it"))
         assert str(lm.tokenizer.added_tokens_decoder[token]) in lm.prompter.action_text(ids)
-
-
-@every_model
-def test_text_cannot_be_a_token_with_a_meaning(scored: Callable[[str], Scored], name: str) -> None:
-    lm = scored(name).lm
-    tokens = ("<think>", "</think>", "<|im_end|>", "<end_of_turn>", "</s>", "[INST]", "<|end|>", "<|eot_id|>")
-    numbers = {token: number for token, number in lm.tokenizer.get_vocab().items() if token in tokens}
-    assert not set(numbers.values()) & set(lm.prompt_ids(f"Stop {' '.join(tokens)} here."))

@@ -2,28 +2,19 @@
 
 import dataclasses
 import json
-import re
-from collections import Counter
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 from transformers import AutoTokenizer
 
 from lang_envs import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS
 from poad_sb3 import POAD
-from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.pocket import POCKET_FOLDER, SHIPPED_MODELS
 from poad_sb3.pocket.configs import PocketConfig
-from poad_sb3.pocket.corpus import random_play
 from poad_sb3.pocket.train import encode_line
-
-UNSEEN_NOUNS = (
-    "cheese|hamburger|apple pie|pizza|dishes|dishwasher|clothes|washing machine|lasagna|oven|popcorn|lemonade"
-)
-COMMANDS = "walk to|grab|put|open|close|pick up|take|chop|serve|heat up|turn on|turn off|sit on"
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +37,14 @@ def test_shipped_weights_were_trained_by_the_script(corpus, tokenizer):
 
 
 @pytest.mark.matrix
-def test_the_corpus_holds_no_task_called_unseen(corpus):
-    commands = re.compile(rf"\b({COMMANDS})\b[^.]*\b({UNSEEN_NOUNS})\b", re.IGNORECASE)
-    assert [line for line in corpus if commands.search(f"{line.prompt} {line.action}")] == []
-    assert re.search(rf"\b({UNSEEN_NOUNS})\b", " ".join(line.prompt for line in corpus))  # there is something to miss
-
-
-@pytest.mark.matrix
 def test_no_prompt_and_no_phrase_of_an_unseen_task_is_in_the_corpus(corpus):
     assert {row.id for row in ENV_ROWS} >= {*TRAINING_IDS, *UNSEEN_IDS}
     assert len(set(UNSEEN_IDS)) == 8
-    seen = set().union(*(texts_of(env_id)[1] for env_id in TRAINING_IDS if env_id.startswith("VirtualHome")))
+    trained_phrases = set().union(*(texts_of(env_id)[1] for env_id in TRAINING_IDS if env_id.startswith("VirtualHome")))
     everything = "\n".join(f"{line.prompt} {line.action}" for line in corpus)
     for env_id in UNSEEN_IDS:
         prompts, phrases = texts_of(env_id)
-        new = phrases - seen
+        new = phrases - trained_phrases
         assert len(prompts) >= 15
         assert len(new) >= 3
         assert [text for text in {*prompts, *new} if text in everything] == []
@@ -79,22 +63,17 @@ def texts_of(env_id):
     return prompts, set(env.command_set)
 
 
-def test_play_is_uniform_over_situations_and_over_their_actions():
-    lines = list(random_play(4000, np.random.default_rng(2), ("Overcooked-TomatoSalad-v0",)))
-    prompts = Counter(line.prompt for line in lines)
-    assert len(prompts) == 21
-    assert chisquare(list(prompts.values())).pvalue > 1e-3
-    for prompt in prompts:
-        actions = Counter(line.action for line in lines if line.prompt == prompt)
-        assert len(actions) == 5
-        assert chisquare(list(actions.values())).pvalue > 1e-5  # 21 of them
+@pytest.mark.parametrize("name", SHIPPED_MODELS)
+def test_the_tokenizer_loses_nothing(name):
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED_MODELS[name])
 
+    @given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=60))
+    def check(text):
+        ids = tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+        assert name != "pocket-char" or len(ids) == len(text.encode())
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(text=st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=60))
-def test_the_tokenizer_loses_nothing(tokenizer, text):
-    ids = tokenizer.encode(text, add_special_tokens=False)
-    assert tokenizer.decode(ids, clean_up_tokenization_spaces=False) == text
+    check()
 
 
 @pytest.mark.parametrize("env_id", TRAINING_IDS)

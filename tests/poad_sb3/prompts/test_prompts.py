@@ -126,7 +126,7 @@ def rendered(tokenizer: Any, talk: list[dict[str, str]], *, ask: bool) -> tuple[
 
 
 @every_chat
-@pytest.mark.parametrize("system", ["", "You are a cook.", DEFAULT_SYSTEM])
+@pytest.mark.parametrize("system", ["", DEFAULT_SYSTEM])
 def test_a_chat_is_what_the_template_makes_of_it(tokenizer_of: Callable[[str], Any], name: str, system: str) -> None:
     tokenizer = tokenizer_of(name)
     ours = prompter(tokenizer, ChatPrompt(system=system, history=2))
@@ -187,6 +187,16 @@ def test_text_of_an_action_survives_encoding(tokenizer_of: Callable[[str], Any],
         assert ours.action_text(ids[:-1]) == action, "a text that was cut"
 
 
+def test_the_text_of_the_pad_token_is_an_action_like_any_other(tokenizer_of: Callable[[str], Any]) -> None:
+    """Neither is it cut off as padding, nor does it become the token."""
+    tokenizer = tokenizer_of("llama3")
+    tokenizer.pad_token = tokenizer.pad_token or "<|finetune_right_pad_id|>"
+    ours, text = prompter(tokenizer, CompletionPrompt()), f"write {tokenizer.pad_token}"
+    ids = ours.action_ids(text)
+    assert tokenizer.pad_token_id not in ids
+    assert ours.action_text(ids) == text
+
+
 @every_chat
 def test_special_tokens_in_observations_are_text(tokenizer_of: Callable[[str], Any], name: str) -> None:
     """Otherwise an observation could end the turn and speak for the assistant."""
@@ -243,12 +253,9 @@ def asking(begin: str, *, history: str = "", comment: str = "") -> str:
     ("begin", "closed", "comment"),
     [
         ("<think>\n", "<think>\n\n</think>\n\n", ""),
-        ("<seed:think>", "<seed:think>\n\n</seed:think>\n\n", ""),
         ("[THINK]", "[THINK]\n\n[/THINK]\n\n", ""),
-        ("<|START_THINKING|>", "<|START_THINKING|>\n\n<|END_THINKING|>\n\n", "<|END_THINKING|>"),
         ("<|thinking|>\n", "<|thinking|>\n\n<|/thinking|>\n\n", "<|/thinking|> </think>"),
         ("<think>\n\n</think>\n\n", "<think>\n\n</think>\n\n", ""),
-        ("<no_think>", "<no_think>", ""),
         ("<|channel>thought\n<channel|>", "<|channel>thought\n<channel|>", ""),
         ("<answer>", "<answer>", "history"),
     ],
@@ -272,9 +279,7 @@ def test_closes_a_thought_before_the_action(
     ("begin", "history"),
     [
         ("<|START_THINKING|>", ""),
-        ("Let me think.\n", ""),
         ("<think>\nOkay, ", ""),
-        ("<think>Let me see</think>", ""),
         ("", "<think>"),
     ],
 )
@@ -290,7 +295,6 @@ def test_rejects_an_answer_inside_an_open_thought(tokenizer_of: Callable[[str], 
     [
         (CHATML.replace("{{ m.content }}", "{{ m.content }} {{ m.content }}"), "shows each message once"),
         (CHATML.replace("m.content }}", "m.content | upper }}"), "shows messages as they are.*changes"),
-        (CHATML.replace("m.content }}", "m.content | tojson }}"), "shows messages as they are|shows all"),
     ],
 )
 def test_a_template_that_changes_what_it_is_given_is_refused(
@@ -316,7 +320,7 @@ def test_an_unknown_token_with_another_role_is_no_text(tokenizer_of: Callable[[s
 
 def test_runs_of_spaces_are_text(tokenizer_of: Callable[[str], Any]) -> None:
     """Gemma's tokenizers have them among the added tokens, written with the mark of a space."""
-    tokenizer = tokenizer_of("gemma")
+    tokenizer = tokenizer_of("gemma2")
     tokenizer.add_tokens([AddedToken("\u2581" * n, normalized=True) for n in (2, 4)])
     code, number = "def wash():    return 1", tokenizer.convert_tokens_to_ids("\u2581" * 4)
     plain = tokenizer.encode(code, add_special_tokens=False)
@@ -359,7 +363,7 @@ def test_a_chat_does_not_change_with_the_day(tokenizer_of: Callable[[str], Any])
 # ------------------------------------------------------------------ history
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama2", "qwen2"])
+@pytest.mark.parametrize("name", ["gpt2", "llama2"])
 def test_a_completion_shows_steps_as_lines(tokenizer_of: Callable[[str], Any], name: str) -> None:
     tokenizer = tokenizer_of(name)
     ours = prompter(tokenizer, CompletionPrompt(history=2))
@@ -369,17 +373,14 @@ def test_a_completion_shows_steps_as_lines(tokenizer_of: Callable[[str], Any], n
     assert ours.prompt_ids(Question("You see 0.", None, Context())) == tuple(tokenizer.encode("You see 0."))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "qwen2", "gemma"])
-@pytest.mark.parametrize("kind", ["completion", "chat"])
+@pytest.mark.parametrize(("name", "kind"), [("gpt2", "completion"), ("qwen2", "chat")])
 def test_steps_are_left_out_from_the_middle(tokenizer_of: Callable[[str], Any], name: str, kind: str) -> None:
-    if kind == "chat" and name not in CHATS:
-        pytest.skip("no chat template")
     tokenizer, n = tokenizer_of(name), 9
     question = Question("Now act.", None, steps(n))
     settings: dict[str, Any] = {"kind": kind, "history": n, **({"system": ""} if kind == "chat" else {})}
     whole = prompter(tokenizer, template_of(settings)).prompt_ids(question)
     bare = prompter(tokenizer, template_of(settings)).prompt_ids(question._replace(context=Context()))
-    seen_before = set(range(n))
+    visible_before = set(range(n))
     for bound in range(len(whole) + 4, len(bare) + 4, -7):
         ours = prompter(tokenizer, template_of(settings), max_length=bound)
         with warnings.catch_warnings(record=True) as caught:
@@ -387,23 +388,23 @@ def test_steps_are_left_out_from_the_middle(tokenizer_of: Callable[[str], Any], 
             ids = ours.prompt_ids(question, reserve=4)
             ours.prompt_ids(question, reserve=4)
         text = text_of(tokenizer, ids)
-        kept = [k for k in range(n) if f"You see {k}." in text and f"do {k}" in text]
-        left_out = sorted(set(range(n)) - set(kept))
+        visible = [k for k in range(n) if f"You see {k}." in text and f"do {k}" in text]
+        left_out = sorted(set(range(n)) - set(visible))
         assert "Now act." in text
         assert len(ids) + 4 <= bound
-        assert set(kept) <= seen_before, "a smaller room never shows more"
-        seen_before = set(kept)
+        assert set(visible) <= visible_before, "a smaller room never shows more"
+        visible_before = set(visible)
         assert left_out == list(range(left_out[0], left_out[-1] + 1)) if left_out else True, "one gap"
-        if kept:
-            assert n - 1 in kept, "the latest step goes last"
-        if len(kept) > 1:
-            assert 0 in kept, "the first stays while there is room for two"
+        if visible:
+            assert n - 1 in visible, "the latest step goes last"
+        if len(visible) > 1:
+            assert 0 in visible, "the first stays while there is room for two"
         warned = [str(warning.message) for warning in caught]
         assert len(warned) == bool(left_out), "once for each policy"
         assert all(f": {len(left_out)} of {n} steps are left out from its middle" in message for message in warned)
         mark = f"{len(left_out)} earlier step{'' if len(left_out) == 1 else 's'}"
-        assert mark in text if kept and left_out else mark not in text or not kept
-    assert len(seen_before) < n - 3
+        assert mark in text if visible and left_out else mark not in text or not visible
+    assert len(visible_before) < n - 3
 
 
 def test_a_budget_bounds_the_history_alone(tokenizer_of: Callable[[str], Any]) -> None:

@@ -18,15 +18,15 @@ from poad_sb3.runs.run_folder import RunError
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two seeds of a short training, and the first as if it had had another rate."""
-    made = [tmp_path_factory.mktemp("runs") / f"run{number}" for number in range(3)]
-    for seed, folder in enumerate(made[:2]):
+    folders = [tmp_path_factory.mktemp("runs") / f"run{number}" for number in range(3)]
+    for seed, folder in enumerate(folders[:2]):
         options = ("--seed", str(seed), "--out", str(folder), "--record-episodes", "1")
         invoke("train", ENV_ID, "--steps", str(3 * N // 2), *SMALL, "--set", f"n_steps={N // 2}", *options)
-    shutil.copytree(made[0], made[2])
-    config = json.loads((made[2] / "config.json").read_text(encoding="utf-8"))
+    shutil.copytree(folders[0], folders[2])
+    config = json.loads((folders[2] / "config.json").read_text(encoding="utf-8"))
     config["arguments"]["learning_rate"] = 0.01
-    (made[2] / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    return made
+    (folders[2] / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return folders
 
 
 def test_seeds_share_a_curve_and_other_arguments_have_their_own(folders: list[Path]) -> None:
@@ -45,22 +45,24 @@ def test_seeds_share_a_curve_and_other_arguments_have_their_own(folders: list[Pa
     assert list(both.values) == expected.values.tolist()
     assert both.low is not None
     assert list(both.low) == expected.low.tolist()
-    assert {one["agent"] for one in report.episodes} == {run.name.partition(", seed")[0] for run in report.runs}
-    assert {one["seed"] for one in report.episodes} == {0, 1}
+    assert {episode["agent"] for episode in report.episodes} == {run.name.partition(", seed")[0] for run in report.runs}
+    assert {episode["seed"] for episode in report.episodes} == {0, 1}
 
 
 def test_a_model_in_another_place_is_the_same_and_no_home_is_shown(folders: list[Path], tmp_path: Path) -> None:
     copies = [tmp_path / name for name in ("a", "b", "c")]
-    places = ("/home/alice/models/qwen", "/data/qwen", "/home/alice/models/qwen")
-    for number, (copy, source, place) in enumerate(zip(copies, (*folders[:2], folders[0]), places, strict=True)):
+    folders_of_model = ("/home/alice/models/qwen", "/data/qwen", "/home/alice/models/qwen")
+    for number, (copy, source, model) in enumerate(
+        zip(copies, (*folders[:2], folders[0]), folders_of_model, strict=True)
+    ):
         shutil.copytree(source, copy)
         config = json.loads((copy / "config.json").read_text(encoding="utf-8"))
-        config["arguments"]["policy_kwargs"] = {"model": place}
-        config["model"] |= {"name": place}
+        config["arguments"]["policy_kwargs"] = {"model": model}
+        config["model"] |= {"name": model}
         config["warm_start"] = "/home/alice/runs/base/latest.zip" if number == 2 else None
         (copy / "config.json").write_text(json.dumps(config), encoding="utf-8")
     both = report_of_runs(copies[:2])
-    assert {one["agent"] for one in both.episodes} == {"POAD"}
+    assert {episode["agent"] for episode in both.episodes} == {"POAD"}
     names = [run.name for run in report_of_runs(copies).runs]
     assert "base/latest.zip" in names[2]
     assert not any("alice" in name or "qwen" in name for name in names)
@@ -87,9 +89,7 @@ def test_a_run_without_progress_and_episodes_has_its_settings(folders: list[Path
     assert report.episodes
 
 
-@pytest.mark.parametrize(
-    "rows", [b"abc,def\n", b"16\n", b"\xff\xfe,\0\n", b"16," + 200_000 * b"x" + b"\n"], ids=lambda rows: repr(rows[:12])
-)
+@pytest.mark.parametrize("rows", [b"16\n", b"\xff\xfe,\0\n"])
 def test_damaged_progress_is_left_out(folders: list[Path], tmp_path: Path, rows: bytes) -> None:
     shutil.copytree(folders[0], tmp_path / "run")
     (tmp_path / "run" / "progress.csv").write_bytes(b"time/total_timesteps,rollout/ep_rew_mean\n" + rows)

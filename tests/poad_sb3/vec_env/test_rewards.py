@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecEnvWrapper
 from third_party import PaidDoors
@@ -23,9 +22,7 @@ from poad_sb3.vec_env.threads import ThreadVecEnv
 
 VECTORS: dict[str, Callable[[Any], Any]] = {
     "env": lambda pay: DummyVecEnv([partial(wrap_language_env, PaidDoors(pay=pay))]),
-    "monitor": lambda pay: DummyVecEnv([partial(wrap_language_env, Monitor(PaidDoors(pay=pay)))]),
     "vector": lambda pay: DummyVecEnv([partial(PaidDoors, pay=pay)]),
-    "monitors": lambda pay: make_vec_env(partial(PaidDoors, pay=pay), 2),
     "id": lambda pay: make_envs("third_party:ThirdParty/PaidDoors-v0", {"pay": pay, "disable_env_checker": True}, 2),
     "threads": lambda pay: ThreadVecEnv([partial(PaidDoors, pay=pay)] * 2),
 }
@@ -44,12 +41,12 @@ def step(vector: str, pay: Any) -> list[float]:
 
 
 @every_vector
-@pytest.mark.parametrize("pay", [np.array([2.0]), torch.tensor([2.0], requires_grad=True), np.int64(2)], ids=repr)
+@pytest.mark.parametrize("pay", [torch.tensor([2.0], requires_grad=True), np.int64(2)], ids=repr)
 def test_a_reward_of_one_number_arrives(vector: str, pay: Any) -> None:
     assert set(step(vector, pay)) == {2.0}
 
 
-@pytest.mark.parametrize("pay", [[[2.0], [2.0]], [2, 2], [None, None], ["2", "2"], [[1.0, 2.0]] * 2], ids=repr)
+@pytest.mark.parametrize("pay", [[[2.0], [2.0]], ["2", "2"], [[1.0, 2.0]] * 2], ids=repr)
 def test_rewards_of_a_vector_are_numbers(pay: Any) -> None:
     """As of a SubprocVecEnv, which stacks whatever its workers send."""
 
@@ -72,7 +69,7 @@ def test_rewards_of_a_vector_are_numbers(pay: Any) -> None:
 
 
 @every_vector
-@pytest.mark.parametrize("pay", [None, "2", np.array([1.0, 2.0])], ids=repr)
+@pytest.mark.parametrize("pay", [None, np.array([1.0, 2.0])], ids=repr)
 def test_rejects_a_reward_of_no_number(vector: str, pay: Any) -> None:
     with pytest.raises(
         RewardError, match=r"^Expected a number as reward of .*PaidDoors.*; got .*\. Fix: return a float"

@@ -8,20 +8,17 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv
 from toy import LampEnv
 
 from lang_envs.core import Outcome
-from poad_sb3 import NTPO, POAD
+from poad_sb3 import POAD
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.vec_env.make_envs import make_envs
 from poad_sb3.vec_env.threads import ThreadVecEnv
@@ -46,11 +43,11 @@ def test_results_are_those_of_one_after_the_other(env_id: str) -> None:
     def make() -> gym.Env[Any, Any]:
         return Monitor(gym.make(env_id))
 
-    seen: list[list[Any]] = []
+    results: list[list[Any]] = []
     for kind in (DummyVecEnv, ThreadVecEnv):
         env = kind([make] * 3)
         env.seed(5)
-        seen.append([env.reset()])
+        results.append([env.reset()])
         for _ in range(30):
             actions = [info["admissible_actions"][0] for info in env.reset_infos]
             observations, rewards, dones, infos = env.step(
@@ -58,9 +55,9 @@ def test_results_are_those_of_one_after_the_other(env_id: str) -> None:
             )
             for info in infos:
                 info.pop("episode", None)  # with its time
-            seen[-1] += [observations, rewards, dones, infos, list(env.reset_infos)]
+            results[-1] += [observations, rewards, dones, infos, list(env.reset_infos)]
         env.close()
-    np.testing.assert_equal(*seen)
+    np.testing.assert_equal(*results)
 
 
 def test_environments_step_at_the_same_time() -> None:
@@ -137,50 +134,3 @@ def test_threads_are_for_environments_whose_steps_are_made_elsewhere(env_id: str
     assert (env.num_envs, type(env)) == (n_envs, kind)
     assert env.env_is_wrapped(Monitor) == [True] * n_envs
     env.close()
-
-
-PROGRAMS = (
-    "from sklearn.naive_bayes import GaussianNB\nreturn GaussianNB().fit(x_train, y_train)",
-    "from sklearn.tree import DecisionTreeClassifier\nreturn DecisionTreeClassifier(max_depth=3).fit(x_train, y_train)",
-    "return nothing_of_the_kind",
-)
-
-
-class Writes(gym.ActionWrapper[Any, Any, Any]):
-    """Replaces texts of a model without Python by one of a few programs."""
-
-    def action(self, action: Any) -> Any:
-        text = self.action_space.decode_finished(action) or ""  # type: ignore[attr-defined]
-        return self.action_space.encode(PROGRAMS[len(text) % len(PROGRAMS)])  # type: ignore[attr-defined]
-
-
-class Graded(BaseCallback):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[tuple[str, float, str]] = []
-
-    def _on_step(self) -> bool:
-        for info, reward in zip(self.locals["infos"], self.locals["rewards"], strict=True):
-            self.seen.append((str(info["status"]), round(float(reward), 5), info["code"]))
-        return True
-
-
-@pytest.mark.matrix
-def test_a_training_on_code_is_the_same_in_threads(tmp_path: Path) -> None:
-    def make() -> gym.Env[Any, Any]:
-        return Monitor(Writes(gym.make(CODING, splits=2, max_attempts=2, cache=False)))
-
-    settings: dict[str, Any] = {"action_sampling": "free", "max_new_tokens": 6, "n_steps": 4}
-    graded = Graded(), Graded()
-    straight = agent(DummyVecEnv([make] * ENVS), NTPO, **settings).learn(3 * 4 * ENVS, graded[0])
-    threads = agent(ThreadVecEnv([make] * ENVS), NTPO, **settings).learn(2 * 4 * ENVS, graded[1])
-    threads.save(tmp_path / "half.zip")
-    threads.learn(4 * ENVS, graded[1], reset_num_timesteps=False)
-    assert graded[0].seen == graded[1].seen
-    assert {"ok", "runtime_error"} <= {status for status, *_ in graded[0].seen}
-    resumed = NTPO.load(tmp_path / "half.zip", ThreadVecEnv([make] * ENVS)).learn(4 * ENVS, reset_num_timesteps=False)
-    for model in (threads, resumed):
-        for mine, other in zip(straight.policy.parameters(), model.policy.parameters(), strict=True):
-            assert torch.equal(mine, other)
-    for model in (straight, threads, resumed):
-        model.env.close()

@@ -17,12 +17,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
-from toy import LampEnv
+from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from poad_sb3 import POAD
 from poad_sb3.errors import WorkerError
-from poad_sb3.vec_env.env_states import capture_envs, restore_envs
 
 NO_FORK = pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python warns of forks beside threads")
 MAKE = partial(gym.make, "lang_envs:KeyToken-v0")  # imports lang_envs in a spawned worker
@@ -78,12 +76,9 @@ def test_closed_environments_are_named(workers: SubprocVecEnv) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("moment", ["before learning", "between two steps"])
-def test_a_killed_worker_is_named_and_ends_the_others(workers: SubprocVecEnv, moment: str, tmp_path: Path) -> None:
+def test_a_killed_worker_is_named_and_ends_the_others(workers: SubprocVecEnv, tmp_path: Path) -> None:
     model = POAD("LLMPolicy", workers, **SMALL)
     process = workers.processes[1]
-    if moment == "before learning":
-        kill(process)
     with pytest.raises(WorkerError, match=r"a worker process has ended \(environment 1, exit code -9\).* Fix: .*new"):
         model.learn(16, callback=Do(lambda model: kill(process)))
     assert_ended(workers.processes)
@@ -138,19 +133,3 @@ def test_failed_workers_are_named() -> None:
     with pytest.raises(WorkerError, match="exit code 1"):
         POAD("LLMPolicy", envs, **SMALL).learn(8)
     assert_ended(envs.processes)
-
-
-class Forgetful(LampEnv):
-    """An environment that keeps its world where `get_state` does not look."""
-
-    has_state = False
-
-    def get_state(self) -> dict[str, Any]:
-        raise AssertionError("its error would end a worker process")
-
-
-def test_environments_without_state_are_not_captured() -> None:
-    env = DummyVecEnv([Forgetful, Forgetful])
-    env.reset()
-    assert capture_envs(env) is None
-    assert not restore_envs(env, [{"env": {"env": "x"}, "counters": {}}] * 2)
