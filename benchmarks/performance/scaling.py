@@ -99,7 +99,7 @@ def measure(study: Study, value: int, runs: int) -> Point:
 
     times = [milliseconds(turn) / study.n_samples for _ in range(runs + 1)]
     state = loop.model.rollout_buffer.get_state()
-    return Point(value, round(median(times[1:]), 2), len(state["old_values"]), len(pickle.dumps(state)))
+    return Point(value, round(median(times[1:]), 2), len(state["old_log_prob"]), len(pickle.dumps(state)))
 
 
 def exponent(points: list[Point], of: Callable[[Point], tuple[float, float]]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from poad_runs import ENV_ID, SMALL, N
 from safetensors.torch import load_file, save_file
 from standins import ModelHubStandIn, Request, StoredModel
@@ -194,6 +196,16 @@ def test_cached_models_load_without_a_download(
 # ---------------------------------------------------------------------- files that would be code
 
 
+class _Touch:
+    """Code that a pickle of weights can run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
 def test_nothing_of_a_repository_is_executed(
     server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -213,6 +225,18 @@ def test_nothing_of_a_repository_is_executed(
     assert "contains custom code" in refused
     assert "Fix: load it in a function, model=make, where trust_remote_code says" in refused
     assert not any(request.path.endswith("code.py") for request in server.requests)
+    assert not ran.exists()
+
+
+def test_pickled_weights_are_not_executed(
+    server: ModelHubStandIn, worker: Worker, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    torch.save({"lm_head.weight": _Touch(ran)}, tmp_path / "weights", pickle_module=pickle)
+    files = {path.name: path.read_bytes() for path in folders[0].iterdir() if path.name != "model.safetensors"}
+    server.models["user/pickled"] = StoredModel()
+    server.models["user/pickled"].commit({**files, "pytorch_model.bin": (tmp_path / "weights").read_bytes()}, "main")
+    assert "Weights only load failed" in worker.refusal("user/pickled")["error"]
     assert not ran.exists()
 
 
