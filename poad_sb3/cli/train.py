@@ -331,7 +331,7 @@ def _callbacks(folder: RunFolder, config: RunConfig, envs: VecEnv, wandb_project
 
 def _announce(console: Console, folder: RunFolder, config: RunConfig, model: LLMOnPolicyAlgorithm, total: int) -> None:
     start = f"from step {model.num_timesteps}" if model.num_timesteps else "from the start"
-    line = f"{config.algorithm} on {config.env_id}, seed {config.seed}: {start} to step {total}, in {folder.path}"
+    line = f"{config.algorithm} on {config.env_id}, seed {config.seed}: {start} to {total}, in {folder.path}"
     console.print(line, markup=False, highlight=False, soft_wrap=True)
     facts = [f"action_sampling={model.action_sampling!r}", f"model={model.policy.lm.source.name!r}"]
     remark = f"preset {config.preset}" if config.preset is not None else ""
