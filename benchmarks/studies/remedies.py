@@ -101,6 +101,11 @@ class DoublyRobustGAE(GAE):
     share = 1.0
     """C."""
 
+    @property
+    def described(self) -> str:
+        """See `Estimator.described`."""
+        return "doubly robust"
+
     def advantages(self, rollout: Rollout) -> Floats:
         """See `Estimator.advantages`; of decisions, 0 at forced tokens."""
         of_actions = GAE(self.gamma, self.gae_lambda, credit_level="action")
@@ -113,13 +118,14 @@ class DoublyRobustGAE(GAE):
                 rewards=returns, episode_ends=alone, final_values=np.zeros_like(returns), durations=0 * returns
             )
         )
+        q = np.take_along_axis(rollout.values, rollout.lengths[..., None] - 1, -1)  # before the end token, a forced one
+        error = returns[..., None] - q
         decisions = np.arange(steps.shape[-1]) < rollout.lengths[..., None]
         if rollout.decisions is not None:
             decisions = decisions & rollout.decisions
         last = steps.shape[-1] - 1 - np.argmax(decisions[..., ::-1], axis=-1)
-        error = np.take_along_axis(steps, last[..., None], -1)
         is_last = np.arange(steps.shape[-1]) == last[..., None]
-        return np.where(decisions, steps + np.where(is_last, 0.0, self.share * error), 0.0)
+        return np.where(decisions, np.where(is_last, steps - error, steps) + self.share * error, 0.0)
 
 
 class DoublyRobust(Remedy):

@@ -77,10 +77,14 @@ def _difference_of_values(arguments_here: Mapping[str, Any], arguments_there: Ma
 
     A value of a whole action is that before its first token, which a critic of tokens knows too, if no token discounts.
     """
-    for name in ("gamma", "smdp_discount", "critic"):
+    for name in ("gamma", "smdp_discount"):
         if arguments_here[name] != arguments_there[name]:
             return f"{name} {arguments_there[name]} instead of {arguments_here[name]}"
     levels = [arguments["credit_level"] for arguments in (arguments_here, arguments_there)]
+    critics = [CriticKind(arguments["critic"]) for arguments in (arguments_here, arguments_there)]
+    of_states = levels[0] == "action" and {*critics} <= {CriticKind.TOKEN, CriticKind.STATE}
+    if critics[0] != critics[1] and not of_states:
+        return f"critic {critics[1]} instead of {critics[0]}"
     if levels == ["token", "action"]:
         return "credit_level action instead of token"
     discounts = [

@@ -54,9 +54,12 @@ class Critic(ValueNetwork, ABC):
         """Add the features of a rollout to the statistics of the whitening, before they are valued."""
         self.observe_features(features)
 
-    def observe_targets(self, targets: Tensor, is_state: Tensor) -> None:
-        """Learn in units of these targets and those before; see `ValueNetwork.observe_returns`."""
-        self.observe_returns(targets)
+    def observe_targets(self, targets: Tensor, is_state: Tensor) -> bool:
+        """Learn in units of these targets and those before; return whether they are the first of a network.
+
+        See `ValueNetwork.observe_returns`.
+        """
+        return self.observe_returns(targets)
 
     def units(self, is_state: Tensor) -> Tensor:
         """Return the unit of each target: 1, or with `observe_targets` their deviation."""
@@ -154,11 +157,12 @@ class DuelingCritic(StateCritic):
         if not is_state.all():
             self.advantage.observe_features(features[~is_state])
 
-    def observe_targets(self, targets: Tensor, is_state: Tensor) -> None:
+    def observe_targets(self, targets: Tensor, is_state: Tensor) -> bool:
         """See `Critic.observe_targets`."""
-        self.observe_returns(targets[is_state])
-        if not is_state.all():
-            self.advantage.observe_returns(targets[~is_state])
+        is_first = self.observe_returns(targets[is_state])
+        if is_state.all():
+            return is_first
+        return self.advantage.observe_returns(targets[~is_state]) or is_first
 
     def units(self, is_state: Tensor) -> Tensor:
         """See `Critic.units`."""
@@ -197,8 +201,9 @@ class MarginalCritic(DuelingCritic):
     A is read after the end token of each listed action, and learns r + gamma V(s') - V(s) of the sampled one. Values
     are a martingale under the policy whatever A is, so that no token gets credit on average but for what it decides.
 
-    Of longer lists, the `max_leaves` most probable actions are read, the sampled one among them, in place of all. The
-    error of E[A | prefix] is at most the probability of the rest, given the prefix, times the range of A.
+    Of lists longer than `max_leaves`, that many of the most probable actions are read, the sampled one among them, in
+    place of all. The error of E[A | prefix] is at most the probability of the rest, given the prefix, times the range
+    of A; since the sampled action is always among them, the mean credit of a token is then biased by as much.
     """
 
     reads_prefixes = False

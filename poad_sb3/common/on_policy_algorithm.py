@@ -264,6 +264,13 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         return self.n_episodes is not None or not self.credit.has_critic
 
     @property
+    def _critic_kind(self) -> CriticKind | None:
+        """Kind of the critic that is made; None for none. Without values inside actions one of states is enough."""
+        kind, credit = CriticKind(self.critic), self.credit
+        has_prefixes = credit.credit_level == "token" or kind == CriticKind.TOKEN
+        return (kind if has_prefixes else CriticKind.STATE) if credit.has_critic else None
+
+    @property
     def _ratio(self) -> Ratio:
         return Ratio(self.ratio or self.credit_level)
 
@@ -285,12 +292,18 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 "Expected kl_coef with action_sampling='trie' or 'free': the base model's distribution over whole "
                 f"candidates is not among the cached features; got {self.kl_coef}. Fix: leave one of them out."
             )
-        if credit.critic == CriticKind.MARGINAL and sampling.action_sampling == ActionSampling.FREE:
+        is_marginal = self._critic_kind == CriticKind.MARGINAL
+        if is_marginal and sampling.action_sampling == ActionSampling.FREE:
             raise ValueError(
                 "Expected listed actions with critic='marginal', which averages over them; got action_sampling='free'. "
                 "Fix: critic='dueling'."
             )
-        if credit.critic == CriticKind.MARGINAL and self.kl_coef:
+        if is_marginal and self.credit.gamma_token != 1:
+            raise ValueError(
+                "Expected gamma_token=1 with critic='marginal', whose advantages of whole actions know no discount "
+                f"inside them; got {self.credit.gamma_token:g}. Fix: critic='dueling'."
+            )
+        if is_marginal and self.kl_coef:
             raise ValueError(
                 "Expected kl_coef=0 with critic='marginal', which does not read the hidden states at decisions; got "
                 f"{self.kl_coef}. Fix: critic='dueling'."
@@ -316,7 +329,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             device=self.device,
             n_envs=self.n_envs,
             estimator=self.credit,
-            critic=CRITICS[CriticKind(self.critic)],
+            critic=CRITICS[self._critic_kind or CriticKind.TOKEN],
         )
         sampling = {name: getattr(self, name) for name in SamplingSettings.defaults()}
         misplaced = sorted(set(self.policy_kwargs) & set(sampling))
@@ -332,7 +345,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             )
         self._make_policy(
             critic_lr_schedule=self.critic_lr_schedule,
-            critic=self.critic if self.credit.has_critic else None,
+            critic=self._critic_kind,
             micro_batches=self.micro_batches,
             **sampling,
         )
@@ -422,9 +435,15 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
     def _capture(self) -> dict[str, Any]:
         rollout = self.rollout_buffer.get_state() if self._update_is_due else None
-        return {**super()._capture(), "rollout": rollout}
+        return {**super()._capture(), "rollout": rollout, "critic": self._critic_kind}
 
     def _restore(self, captured: dict[str, Any]) -> None:
+        kind = captured.get("critic", CriticKind.TOKEN)
+        if kind != self._critic_kind and None not in (kind, self._critic_kind):
+            raise ValueError(
+                f"Expected critic={str(kind)!r}, as the checkpoint was trained with; got {str(self._critic_kind)!r}, "
+                "to which its weights mean something else. Fix: leave critic out, or warm_start from the checkpoint."
+            )
         super()._restore(captured)
         if captured["rollout"] is not None:
             self.rollout_buffer.set_state(captured["rollout"], all_features=self.kl_coef > 0)

@@ -101,10 +101,10 @@ def update(
     if settings.cispo_cap is not None:
         surrogate = partial(cispo_loss, cap=settings.cispo_cap)
     if policy.critic is not None and settings.normalize_value:
-        if policy.critic.scale.count == 0:
-            clip_range_vf = None  # the first scale moves every value, so there is no old value to clip to
         flat = buffer.all_samples()
-        policy.critic.observe_targets(flat.targets[flat.has_target], flat.is_state[flat.feature_of[flat.has_target]])
+        is_state = flat.is_state[flat.feature_of[flat.has_target]]
+        if policy.critic.observe_targets(flat.targets[flat.has_target], is_state):
+            clip_range_vf = None  # the first scale moves every value, so there is no old value to clip to
     n_critic_epochs = 0 if policy.critic is None else settings.n_critic_epochs
     whole_episodes = ratio.of_episodes or settings.loss_reduction == Reduction.SEQUENCE_MEAN
     batches = partial(buffer.get, settings.batch_size, rng, whole_episodes=whole_episodes)

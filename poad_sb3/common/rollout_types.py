@@ -35,8 +35,8 @@ class TokenRolloutSamples(NamedTuple):
     Attributes:
         paths: Paths of the actions, `n` of them.
         is_decision: Whether the token was a choice, bool `[N]`.
-        has_target: Whether the critic learns before the token: all tokens, the first of each action, or none; bool
-            `[N]`.
+        has_target: Whether the critic learns at the token: at all tokens, at the first of each action, at the first and
+            at the last (marginal: of the whole action), or at none; bool `[N]`.
         old_log_prob: Log-probability at sampling, `[N]`.
         old_outputs: Outputs of the critic's networks at sampling, `[N]`, 0 where there is no target.
         targets: Targets of the outputs, `[N]`, 0 where there is none.

@@ -163,12 +163,20 @@ class TrieDistribution(ActionDistribution):
             scores = next(scored)
             of_actions = action_log_probs(tree.trie, scores)
             pick = int(of_actions.argmax()) if rng is None else sample_index(of_actions, rng)
-            chosen.append(self._sampled((question.actions or ())[pick], tree, scores, pick))
+            action = self._sampled((question.actions or ())[pick], tree, scores, pick)
+            if self.records_leaves:
+                leaves = Leaves(tree.trie.sequences, tuple(np.exp(of_actions).tolist()))
+                action = action._replace(path=action.path._replace(leaves=leaves))
+            chosen.append(action)
         return chosen
 
     def _is_large(self, tokenized: TokenizedQuestion) -> bool:
-        """Return whether a sample scores the branch points on its path only; a mixture needs all."""
-        return tokenized.row.mixture is None and len(tokenized.row.children) > self.max_branch_points
+        """Return whether a sample scores the branch points on its path only; a mixture and leaves need all."""
+        return (
+            not self.records_leaves
+            and tokenized.row.mixture is None
+            and len(tokenized.row.children) > self.max_branch_points
+        )
 
     def _sample_path(
         self, question: Question, tokenized: TokenizedQuestion, rng: np.random.Generator, cache: ScoreCache
@@ -187,21 +195,12 @@ class TrieDistribution(ActionDistribution):
         path = self._path(tokenized, pick)
         of_tokens = np.zeros(len(path.action), dtype=np.float32)
         of_tokens[[decision.position for decision in path.decisions]] = log_probs
-        if self.records_leaves:
-            path = self._with_leaves(path, tokenized, self._scores_of([tokenized.row], cache)[0])
         return SampledAction((question.actions or ())[pick], path, of_tokens)
 
     def _sampled(
         self, text: str, tokenized: TokenizedQuestion, scores: NDArray[np.float32], pick: int
     ) -> SampledAction:
-        path = self._path(tokenized, pick)
-        if self.records_leaves:
-            path = self._with_leaves(path, tokenized, scores)
-        return SampledAction(text, path, path_log_probs(tokenized.trie, scores, pick))
-
-    def _with_leaves(self, path: TokenPath, tokenized: TokenizedQuestion, scores: NDArray[np.float32]) -> TokenPath:
-        probabilities = np.exp(action_log_probs(tokenized.trie, scores))
-        return path._replace(leaves=Leaves(tokenized.trie.sequences, tuple(probabilities.tolist())))
+        return SampledAction(text, self._path(tokenized, pick), path_log_probs(tokenized.trie, scores, pick))
 
     def _path(self, tokenized: TokenizedQuestion, pick: int) -> TokenPath:
         actions, decisions = tokenized.trie.sequences, tokenized.trie.decisions

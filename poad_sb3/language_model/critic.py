@@ -165,14 +165,16 @@ class ValueNetwork(nn.Module):
             self.whitening.observe(features)
 
     @torch.no_grad()
-    def observe_returns(self, returns: Tensor) -> None:
-        """Learn in units of these returns `[n]` and those before.
+    def observe_returns(self, returns: Tensor) -> bool:
+        """Learn in units of these returns `[n]` and those before; return whether these are the first.
 
         No value changes, but at the first time those of a critic that has learned nothing: to the mean return.
         """
+        is_first = bool(self.scale.count == 0)
         last = self.mlp[-2]
         assert isinstance(last, nn.Linear)
         last.weight.mul_(self.scale.renew(returns, has_outputs=bool(last.weight.any())))
+        return is_first
 
     def forward(self, features: Tensor) -> Tensor:
         """Compute the numbers `[n]` of features `[n, width]`."""

@@ -60,6 +60,7 @@ def test_doubly_robust_advantages_are_unbiased_with_any_values_that_are_a_martin
         paid[None], 3 * one.astype(int), one > 0, one > 0, values, nothing[0], nothing, one, 0 * one, 0 * one, decisions
     )
     advantages = DoublyRobustGAE(0.9, gae_lambda=1.0).advantages(rollout)[0]
+    np.testing.assert_allclose(advantages[:, 0], values[0, :, 1] - values[0, :, 0] + paid - q, atol=1e-12)
     for number, rows in enumerate(below):
         share = chances[rows] / chances[rows].sum()
         assert share @ advantages[rows, 0] == pytest.approx(share @ paid[rows] - values[0, 0, 0], abs=1e-12)

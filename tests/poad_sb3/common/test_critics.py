@@ -12,10 +12,12 @@ import pytest
 import torch
 from toy import LampEnv, SaveAt, collect, everything, make_method, randomise
 
+from poad_sb3 import POAD
 from poad_sb3.common.critics import CRITICS, DuelingCritic, MarginalCritic, StateCritic
 from poad_sb3.credit.advantages import next_state_values
 from poad_sb3.credit.estimators import GAE, Rollout
 from poad_sb3.distributions.base import Leaves, TokenPath
+from poad_sb3.errors import NoEffectWarning
 from poad_sb3.language_model.packing import path_to
 from poad_sb3.memory import estimate_training
 
@@ -198,6 +200,7 @@ def test_one_token_actions_have_no_prefix(kind: str) -> None:
         ("POAD", "marginal"),
         ("POAD, free", "dueling"),
         ("POAD, candidates", "marginal"),
+        ("POAD, paper", "marginal"),
         ("TWOSOME", "dueling"),
         ("TWOSOME", "marginal"),
     ],
@@ -248,6 +251,30 @@ def test_features_of_the_base_model_do_not_change_what_a_critic_of_states_learns
     assert len(theirs.features) > len(ours.features)
 
 
+@pytest.mark.parametrize(("kind", "other"), [("token", "state"), ("dueling", "marginal")])
+def test_a_checkpoint_of_another_critic_is_refused(tmp_path: Path, kind: str, other: str) -> None:
+    make_method("POAD", critic=kind, n_steps=8).learn(8).save(tmp_path / "model.zip")
+    with pytest.raises(ValueError, match=f"Expected critic='{kind}'.*; got '{other}'"):
+        POAD.load(tmp_path / "model.zip", LampEnv(), critic=other)
+
+
+def test_the_first_unit_of_each_network_turns_the_clip_of_values_off() -> None:
+    critic, features = DuelingCritic(8, (16,)), torch.randn(6, 8)
+    critic.observe(features, IS_STATE)
+    targets = torch.arange(6.0)
+    assert critic.observe_targets(targets[IS_STATE], IS_STATE[IS_STATE])
+    assert critic.observe_targets(targets, IS_STATE), "the first of the network of advantages"
+    assert not critic.observe_targets(targets, IS_STATE)
+
+
+def test_without_values_inside_actions_there_is_one_network() -> None:
+    for kind in ("dueling", "marginal"):
+        agent = make_method("TurnPPO", critic=kind, kl_coef=0.1)
+        assert type(agent.policy.critic) is StateCritic
+    with pytest.warns(NoEffectWarning, match="critic='marginal' has no effect"):
+        make_method("GRPO", critic="marginal", kl_coef=0.1, n_envs=2, n_steps=4)
+
+
 @pytest.mark.parametrize("kind", ["dueling", "marginal"])
 def test_training_with_two_networks_resumes_exactly(tmp_path: Path, kind: str) -> None:
     arguments: dict[str, Any] = {"critic": kind, "normalize_value": True, "n_steps": 8}
@@ -272,6 +299,7 @@ def test_a_rollout_of_another_version_is_refused() -> None:
     [
         ({"action_sampling": "free"}, r"Expected listed actions with critic='marginal'"),
         ({"kl_coef": 0.1}, r"Expected kl_coef=0 with critic='marginal'"),
+        ({"gamma_token": 0.9}, r"Expected gamma_token=1 with critic='marginal'"),
         ({"critic": "duel"}, r"critic"),
     ],
 )
