@@ -37,10 +37,10 @@ def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
     for task, members in grouped(cells, "task").items():
         for number, cell in enumerate(members):
             numbers = []
-            for place, name in enumerate(names):
+            for column, name in enumerate(names):
                 scores = cell.scores(name)
                 value = estimate([scores], mean) if len(scores) else None
-                if value is not None and place > 1:
+                if value is not None and column > 1:
                     value = Estimate(value.value, None, None)
                 numbers.append(shown(value, METRICS[name]))
             played = str(cell.expected) if cell.is_complete else f"{len(cell.episodes)} of {cell.expected}"

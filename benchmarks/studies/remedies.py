@@ -169,7 +169,7 @@ class Memory(Remedy):
 
 
 class Privileged(Remedy):
-    """Lets the critic read the tokens themselves in place of hidden states: a random vector for each token and place.
+    """Lets the critic read the tokens in place of hidden states: a random vector for each token and position.
 
     On MultiKey these are the state of the simulator, target and step, and the words so far: an upper bound for what
     hidden states can give.
@@ -179,11 +179,11 @@ class Privileged(Remedy):
         lm = self.model.policy.lm
 
         @cache
-        def encoded(place: int, token: int) -> Tensor:
-            return torch.from_numpy(np.random.default_rng([place, token]).normal(size=lm.hidden_size)).float()
+        def encoded(position: int, token: int) -> Tensor:
+            return torch.from_numpy(np.random.default_rng([position, token]).normal(size=lm.hidden_size)).float()
 
         def total(tokens: Sequence[int]) -> Tensor:
-            return torch.stack([encoded(place, token) for place, token in enumerate(tokens)]).sum(0)
+            return torch.stack([encoded(position, token) for position, token in enumerate(tokens)]).sum(0)
 
         def features(rows: Sequence[TokenRow]) -> list[Tensor]:
             paths = [[path_to(row, read).tokens for read in row.reads] for row in rows]

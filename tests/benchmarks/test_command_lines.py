@@ -47,6 +47,5 @@ def _settings(spec: str) -> set[str]:
     name, _, inner = spec.partition(":")
     parameters = inspect.signature(registry._factory(KINDS[name])).parameters.values()
     wraps = KINDS[name].argument == "SPEC"
-    return {one.name for one in parameters if one.kind is one.KEYWORD_ONLY} | (
-        _settings(inner) if wraps and inner else set()
-    )
+    settings = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    return settings | (_settings(inner) if wraps and inner else set())

@@ -85,14 +85,14 @@ def test_the_winner_is_scored_where_it_was_not_chosen() -> None:
             return Evaluation((), 1.0, 0.5, "ValueError: no")
         return Evaluation((worth[code],) * len(random_states), 2.0, 1.0)
 
-    found = measure(load("iris"), MODELS[:3], evaluate)
+    measured = measure(load("iris"), MODELS[:3], evaluate)
     reported, fresh = tuple(range(5)), tuple(range(5, 25))
     assert asked[:3] == [(model.code, reported) for model in MODELS[:3]]
     assert sorted(asked[3:]) == sorted(
         [(MODELS[1].code, fresh), (oracle_code("iris"), reported), (oracle_code("iris"), fresh)]
     )
-    assert found["winner"]["name"] == MODELS[1].name
-    assert found["models"][MODELS[2].name] == {"error": "ValueError: no", "seconds": 1.0, "cpu_seconds": 0.5}
+    assert measured["winner"]["name"] == MODELS[1].name
+    assert measured["models"][MODELS[2].name] == {"error": "ValueError: no", "seconds": 1.0, "cpu_seconds": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_defaults_of_other_methods_that_no_piece_names(algorithm: str) -> None:
 
 def test_defaults_that_no_piece_names_are_those_they_were_made_with() -> None:
     """One that changes makes the committed pieces those of another method: raise `_FORMAT` in jobs.py with it."""
-    defaults = {name: one.default for name, one in inspect.signature(poad_sb3.POAD).parameters.items()}
+    defaults = {name: parameter.default for name, parameter in inspect.signature(poad_sb3.POAD).parameters.items()}
     defaults |= ModelSettings.defaults()
     defaults["EVALUATION_SEED"] = training.EVALUATION_SEED
     assert {name: defaults[name] for name in SILENT} == SILENT
