@@ -114,18 +114,20 @@ def token_gae(
     for env, columns in enumerate(zip(*of_actions, strict=True)):
         of_next_action = 0.0
         for step, (n, reward, discount, next_value, decay) in reversed([*enumerate(zip(*columns, strict=True))]):
-            tokens, next_advantage, is_last_decision = values[step, env, :n].tolist(), of_next_action, True
+            tokens, credits = values[step, env, :n].tolist(), [0.0] * n
+            next_advantage, is_last_decision = of_next_action, True
             decided = [True] * n if decisions is None else decisions[step, env, :n].tolist()
             for j in reversed(range(n)):
                 if not is_last_decision:
                     decay = gae_lambda_token if decided[j] else 1.0
                 advantage = reward + discount * next_value - tokens[j] + discount * decay * next_advantage
-                advantages[step, env, j] = of_next_action = advantage
+                credits[j] = advantage
                 if decided[j]:
                     reward, discount, next_value, next_advantage = 0.0, gamma_token, tokens[j], advantage
                     is_last_decision = False
                 else:
                     reward, discount = gamma_token * reward, gamma_token * discount
+            advantages[step, env, :n], of_next_action = credits, credits[0]
     return advantages
 
 
