@@ -92,11 +92,6 @@ class Critic(ValueNetwork, ABC):
             advantages: Advantages of the estimator.
         """
 
-    @staticmethod
-    def networks(has_target: Tensor, is_state: Tensor) -> dict[str, Tensor]:
-        """Return the logged name of each network's explained variance, and the tokens that it learns from."""
-        return {"explained_variance": has_target}
-
 
 class TokenCritic(Critic):
     """One network for all prefixes, which learns the returns of the estimator (the paper's)."""
@@ -113,9 +108,9 @@ class TokenCritic(Critic):
 
 
 class StateCritic(Critic):
-    """A network of states; every prefix of an action has the value of its state, so that no token is better than one.
+    """A network of states; every prefix of an action has the value of its state.
 
-    What credit there is inside an action comes from the decay of the trace, `gae_lambda_token`.
+    The tokens of an action then differ in credit only by the decay of the trace, `gae_lambda_token`.
     """
 
     reads_prefixes = False
@@ -185,14 +180,6 @@ class DuelingCritic(StateCritic):
         targets = estimator.one_step_advantages(rollout)
         targets[..., 0] = estimator.state_returns(rollout)
         return targets
-
-    @staticmethod
-    def networks(has_target: Tensor, is_state: Tensor) -> dict[str, Tensor]:
-        """See `Critic.networks`."""
-        return {
-            "explained_variance": has_target & is_state,
-            "advantage_explained_variance": has_target & ~is_state,
-        }
 
 
 class MarginalCritic(DuelingCritic):

@@ -330,8 +330,12 @@ def optimizer_step(
 def _fit_of_values(buffer: TokenRolloutBuffer) -> dict[str, float]:
     """Compute the share of the targets' variance that the critic explained at sampling, for each of its networks."""
     flat, shares = buffer.all_samples(), {}
-    is_state = flat.is_state[flat.feature_of] if len(flat.features) else flat.has_target
-    for name, learned in buffer.critic.networks(flat.has_target, is_state).items():
+    parts = {"explained_variance": flat.has_target}
+    if buffer.critic.n_networks == 2 and len(flat.features):
+        is_state = flat.is_state[flat.feature_of]
+        parts = {"explained_variance": flat.has_target & is_state}
+        parts["advantage_explained_variance"] = flat.has_target & ~is_state
+    for name, learned in parts.items():
         if learned.any():
             outputs, targets = flat.old_outputs[learned].cpu().numpy(), flat.targets[learned].cpu().numpy()
             variance = float(np.var(targets))
