@@ -16,6 +16,7 @@ from benchmarks.studies.long_actions import LONG_ACTIONS
 from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.real_model import REAL_MODEL
 from benchmarks.studies.values_inside import VALUES_INSIDE
+from benchmarks.studies.values_inside_noise import VALUES_INSIDE_NOISE
 from benchmarks.studies.warm_start import WARM_START
 
 ALL: tuple[Study | Comparing | Noise, ...] = (
@@ -30,6 +31,7 @@ ALL: tuple[Study | Comparing | Noise, ...] = (
     CREDIT_TRUTH,
     CRITIC_NOISE,
     VALUES_INSIDE,
+    VALUES_INSIDE_NOISE,
     REAL_MODEL,
 )
 """All studies in the order of docs/benchmarks/protocol.md; `lambda-token` first, as it sets a default of the rest."""

@@ -28,6 +28,7 @@ from benchmarks.studies.engine.study import Options, Report
 from benchmarks.studies.engine.training import train
 from benchmarks.studies.engine.tuning import Arm, Task
 from benchmarks.studies.tasks import GAMMA, MULTIKEY
+from lang_envs.envs.multikey.admissible import key_slots
 from lang_envs.report import Table
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.credit.estimators import GAE
@@ -122,12 +123,32 @@ def shrunk_towards_state(critic: Floats, exact: Floats, weights: Floats) -> Floa
     return np.asarray(first + min(1.0, max(0.0, slope)) * inside)
 
 
+def right_episode(problem: Problem, table: Floats) -> list[list[float]]:
+    """Return the values before each token of an episode of right actions, by action.
+
+    Args:
+        problem: Task whose observations are those of one step of an episode each.
+        table: Values of the nodes, `[clocks, states, nodes]`.
+    """
+    timed = problem.timed
+    parents, (nodes, lengths) = timed.mdp.trie.parents, timed.paths
+    n_targets = len(problem.texts) // timed.limit
+    episode = []
+    for clock in range(timed.limit):
+        state = clock * n_targets
+        action = int(problem.successes[state].argmax())
+        values = table[clock, state, parents[nodes[action, : lengths[action]]]]
+        episode.append([round(float(value), 5) for value in values])
+    return episode
+
+
 class NoiseWatch(BaseCallback):
     """Compares estimators with the exact gradient before some rollouts and after the last.
 
     Values are exact, the critic's, or the critic's inside the action or before it alone, and exact elsewhere.
 
     Attributes:
+        episodes: Values before the tokens of an episode of right actions, `critic` and `exact`, for each comparison.
         steps: Environment steps of the comparisons.
         success: Success rate of the policy there, exact.
         nsr: Noise to signal by `ESTIMATOR | VALUES`, for each comparison; see `credit_truth.measuring.compared`.
@@ -142,6 +163,7 @@ class NoiseWatch(BaseCallback):
         self.success: list[float] = []
         self.nsr: dict[str, list[float | None]] = {}
         self.cosine: dict[str, list[float | None]] = {}
+        self.episodes: list[dict[str, list[list[float]]]] = []
 
     def _on_step(self) -> bool:
         return True
@@ -162,6 +184,9 @@ class NoiseWatch(BaseCallback):
         right = (chain.visits[:, :, None] * chain.chances * self.problem.successes).sum(axis=(1, 2))
         self.success.append(round(float(right.prod()), 5))
         critic = critic_table(self.model.policy, self.problem)
+        undiscounted = timed_values(timed, policy, gamma=GAMMA).values  # inside actions
+        tables = {"critic": np.broadcast_to(critic, undiscounted.shape), "exact": undiscounted}
+        self.episodes.append({name: right_episode(self.problem, table) for name, table in tables.items()})
         for row in self.rows:
             exact = timed_values(timed, policy, gamma=GAMMA, gamma_token=row.gamma_token).values
             tables = {"exact": exact, "critic": np.broadcast_to(critic, exact.shape)}
@@ -186,7 +211,8 @@ def run_critic_noise(job: CriticNoiseJob) -> dict[str, Any]:
     """Do a job on one thread.
 
     Returns:
-        `steps`, and there `success`, `nsr` and `cosine`; see `NoiseWatch`. `returns` of sampled episodes at both ends.
+        `steps`, and there `success`, `nsr` and `cosine`; see `NoiseWatch`. `episode` is that of half the training, and
+        `returns` are of sampled episodes at both ends.
     """
     problem = independent(job.env_id, share=False, **job.env_kwargs)
     watch = NoiseWatch(problem, job.estimators, job.compared_every)
@@ -196,6 +222,7 @@ def run_critic_noise(job: CriticNoiseJob) -> dict[str, Any]:
         "success": watch.success,
         "nsr": watch.nsr,
         "cosine": watch.cosine,
+        "episode": {"steps": watch.steps[len(watch.steps) // 2], **watch.episodes[len(watch.steps) // 2]},
         "returns": [round(summary.mean_return, 5) for summary in training.summaries],
         "cpu_seconds": round(training.cpu_seconds, 1),
     }
@@ -242,7 +269,10 @@ class Noise(NamedTuple):
             if runs:
                 summary = _summary(runs, {seed: jobs[seed].name for seed in runs})
                 content["trainings"][name] = {"learning_rate": rate, **summary}
-        return Report(content, {"": noise_figure(content["trainings"])} if content["trainings"] else {})
+        figures = {"": noise_figure(content["trainings"])} if content["trainings"] else {}
+        if any("episode" in training for training in content["trainings"].values()):
+            figures["_episode"] = episode_figure(content["trainings"], self.task)
+        return Report(content, figures)
 
     def tables(self, content: Mapping[str, Any]) -> Iterator[Table]:
         """Yield a table for each training, a column for each comparison; medians over seeds.
@@ -275,7 +305,9 @@ def _summary(runs: Mapping[int, Piece], names: Mapping[int, str]) -> dict[str, A
     relative = {
         key: [np.divide(run["nsr"][key], run["nsr"][REFERENCE]).tolist() for run in noises] for key in noises[0]["nsr"]
     }
+    episodes = {"episode": noises[0]["episode"]} if "episode" in noises[0] else {}  # since `values-inside-noise`
     return {
+        **episodes,
         "runs": {str(seed): names[seed] for seed in runs},
         "seeds": list(runs),
         "steps": noises[0]["steps"],
@@ -307,4 +339,30 @@ def noise_figure(trainings: Mapping[str, Mapping[str, Any]]) -> Figure:
     for axes in grid[:, 0]:
         axes.set_ylabel("noise to signal, relative to\naction level, exact values")
     figure.legend(drawn.values(), drawn, loc="outside lower center", ncols=4)
+    return figure
+
+
+@style()
+def episode_figure(trainings: Mapping[str, Mapping[str, Any]], task: Task) -> Figure:
+    """Draw the values along an episode of right actions, half way through a training of the first seed.
+
+    Key tokens are shaded: by exact values, these alone change them.
+    """
+    trainings = {name: training for name, training in trainings.items() if "episode" in training}
+    keys = key_slots(task.env_kwargs["k"], task.env_kwargs["d"])
+    figure, grid = panels(len(trainings), 3, 3.6, 2.6, 0.7, sharey=True)
+    lines = {}
+    for axes, (title, training) in zip(grid.flat, trainings.items(), strict=False):
+        start = 0
+        for critic, exact in zip(training["episode"]["critic"], training["episode"]["exact"], strict=True):
+            tokens = range(start, start + len(critic))
+            for key in keys:
+                axes.axvspan(start + key, start + key + 1, color="0.9", linewidth=0)
+            (lines["exact values"],) = axes.plot(tokens, exact, "--", color="0.3")
+            (lines["critic"],) = axes.plot(tokens, critic, ".-", color=PALETTE[0])
+            start += len(critic) + 1
+        axes.set(title=f"training of {title}", xlabel="tokens of four actions", xticks=[])
+    for axes in grid[:, 0]:
+        axes.set_ylabel("value before the token")
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=2)
     return figure

@@ -70,6 +70,17 @@ def test_estimators_are_compared_along_a_training(trained: tuple[POAD, NoiseWatc
     assert 0 < watch.success[0] < 1
 
 
+def test_an_episode_of_right_actions_is_kept_with_both_values(trained: tuple[POAD, NoiseWatch]) -> None:
+    model, watch = trained
+    text, actions = watch.problem.texts[0]
+    right = model.policy.lm.action_ids(actions[int(watch.problem.successes[0].argmax())])
+    path = TokenPath(model.policy.distribution.prompt(Question(text, actions)), right, ())
+    episode = watch.episodes[-1]
+    assert episode["critic"][0] == pytest.approx(model.policy.token_values([path]).values[0], abs=1e-4)
+    _, before_key, after_key = episode["exact"][-1]
+    assert before_key < after_key == 0.5, "the last reward is certain once the key, the second word, is right"
+
+
 def test_values_inside_the_action_are_shrunk_as_far_as_they_do_not_predict() -> None:
     rng = np.random.default_rng(0)
     exact, weights = rng.normal(size=(3, 2, 5)), rng.random((3, 2, 5))
