@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from rows import first_rows
 
 from lang_envs import ENV_ROWS
 
@@ -24,8 +25,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", first_rows(1, PAGES), ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     module = ModuleType("docs_page")

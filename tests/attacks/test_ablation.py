@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from attack_arena import LIMITS, Arena, small_table
 from attack_rows import CHANCE, Program, breach, lay_out_prey, program
+from rows import first_rows
 
 from lang_envs.envs.datascicoding import evaluation as evaluation_module
 from lang_envs.envs.datascicoding.evaluation import Evaluation, Status
@@ -86,8 +87,7 @@ def _gets_through(evaluation: Evaluation) -> bool:
 # ---------------------------------------------------------------------- layers of the kernel
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("row", BREACHES, ids=lambda row: row.name.replace(" ", "-"))
+@pytest.mark.parametrize("row", first_rows(2, BREACHES), ids=lambda row: row.name.replace(" ", "-"))
 def test_what_a_program_tries_works_where_nothing_stops_it(without: Opener, row: Program) -> None:
     outcome = without(row.opened_by).evaluate(row.code)
     lay_out_prey()
@@ -108,7 +108,6 @@ def test_a_layer_stops_what_works_without_it(own_arena: Arena, without: Opener, 
 
 
 @pytest.mark.matrix
-@pytest.mark.matrix_after(1)
 @pytest.mark.parametrize("layer", [Layer.LANDLOCK, Layer.SECCOMP])
 @pytest.mark.parametrize("row", SECRETS, ids=lambda row: row.name.replace(" ", "-"))
 def test_either_of_two_walls_keeps_code_from_files(without: Opener, row: Program, layer: Layer) -> None:

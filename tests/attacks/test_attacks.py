@@ -38,13 +38,13 @@ PROGRAMS_OF_ANY_USER = [
 
 
 def _cases() -> list[object]:
-    """All programs and users; in `make test` the first program of each file for each set of outcomes."""
-    cases, seen = [], set()
+    """All programs and users; in `make test` the first program of each file."""
+    cases, files = [], set()
     for place in PLACES:
         for row in PROGRAMS if place == "own user" else PROGRAMS_OF_ANY_USER:
-            kind = next(name for name, programs in FILES.items() if row in programs), row.outcomes
-            marks = [pytest.mark.matrix] if kind in seen else []
-            seen.add(kind)
+            file = next(name for name, programs in FILES.items() if row in programs)
+            marks = [pytest.mark.matrix] if file in files else []
+            files.add(file)
             if row.broken:
                 marks.append(pytest.mark.xfail(strict=True, raises=AssertionError, reason=row.broken))
             cases.append(pytest.param(place, row, id=f"{place}: {row.name}".replace(" ", "-"), marks=marks))
@@ -62,7 +62,6 @@ def watched(arenas: Opener) -> Iterator[Opener]:
     assert resident_bytes() - memory < 48 << 20
 
 
-@pytest.mark.matrix_after(20)
 @pytest.mark.parametrize(("place", "program"), _cases())
 def test_a_program_gets_what_it_deserves(watched: Opener, place: str, program: Program) -> None:
     arena = watched(place)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from attack_arena import Arena, small_table
+from rows import first_rows
 
 from lang_envs.datasets import Dataset
 from lang_envs.envs.datascicoding import env as env_module
@@ -130,8 +131,7 @@ def _has_values(text: str) -> bool:
     return re.search(r"([0-2]\W{0,3}){6}", text) is not None or re.search(r"\b(\w+)( \1\b){5}", text) is not None
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("name", LEAKS)
+@pytest.mark.parametrize("name", first_rows(3, LEAKS))
 def test_what_is_read_after_a_failure_is_the_same_for_other_labels(stage: _Stage, pair: _Pair, name: str) -> None:
     seen = []
     for dataset in pair:
@@ -144,8 +144,7 @@ def test_what_is_read_after_a_failure_is_the_same_for_other_labels(stage: _Stage
     assert not _has_values(stdout)
 
 
-@pytest.mark.matrix_after(2)
-@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("name", first_rows(2, CHOICES))
 def test_where_labels_choose_the_outcome_only_the_outcome_is_read(stage: _Stage, pair: _Pair, name: str) -> None:
     seen = {}
     for number, dataset in enumerate(pair):
