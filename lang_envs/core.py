@@ -33,6 +33,7 @@ __all__ = [
     "Outcome",
     "SharedOptions",
     "Tokens",
+    "language_env",
     "oracle",
     "room_for_actions",
     "room_for_list",
@@ -407,23 +408,39 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
         return f"{name} {self._configuration() | shared}"
 
 
+def language_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """Return the language environment inside wrappers: the innermost one of text observations and token sequences.
+
+    It is `env.unwrapped` where that has such spaces, and else the wrapper that translates an environment without them.
+    """
+    layers = [env]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+
+    def is_language_env(layer: Any) -> bool:
+        spaces = getattr(layer, "observation_space", None), getattr(layer, "action_space", None)
+        return isinstance(spaces[0], TextSpace) and isinstance(spaces[1], TokenSequence)
+
+    return next(filter(is_language_env, reversed(layers)), env.unwrapped)
+
+
 def oracle(env: gym.Env[Any, Any]) -> str:
     """Return the text that an optimal policy would choose now.
 
     Args:
-        env: An environment, wrapped or not, after its first reset; every id of `lang_envs` has an oracle.
+        env: An environment after its first reset; it or one of its wrappers has `oracle_action()`, as every id of
+            `lang_envs` has.
 
     Raises:
-        LangEnvsError: If the environment has no method `oracle_action()`.
+        LangEnvsError: If there is no such method.
         NotImplementedError: If it derives from `LangEnv` and its family has no oracle.
     """
-    oracle_action = getattr(env.unwrapped, "oracle_action", None)
-    if oracle_action is None:
+    if not env.has_wrapper_attr("oracle_action"):
         raise LangEnvsError(
             f"Expected an environment with an oracle_action() method; got {env.unwrapped}. "
             "Fix: use an id that has one, or another agent."
         )
-    return str(oracle_action())
+    return str(env.get_wrapper_attr("oracle_action")())
 
 
 def room_for_actions(texts: Iterable[str]) -> int:

@@ -75,7 +75,7 @@ def record_episode(
         frames, actions, total = [_frame(env)], [], 0.0
         terminated = truncated = False
         while not (terminated or truncated) and len(frames) < max_frames:
-            actions.append(agent(env.unwrapped, text, info["admissible_actions"]))
+            actions.append(agent(env, text, info["admissible_actions"]))
             text, reward, terminated, truncated, info = env.step(actions[-1])
             total += finite_reward(reward, env.unwrapped)
             frames.append(_frame(env))

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from lang_envs.core import language_env
 from lang_envs.env_checker.base import Make, NotApplicableError, expect
 from lang_envs.env_checker.walks import (
     N_STEPS,
@@ -54,7 +55,7 @@ def copy_by_deepcopy(make: Make) -> None:
 
 def _check_copy(make: Make, duplicate: Callable[[Any], gym.Env[Any, Any]], fix: str) -> None:
     with make() as env:
-        original = env.unwrapped
+        original = language_env(env)
         _, steps = walk_from_reset(original, randomly(1), 7, seed=5)
         now = where(steps, ("", {}))
         twin = duplicate(original)
@@ -68,8 +69,8 @@ def _check_copy(make: Make, duplicate: Callable[[Any], gym.Env[Any, Any]], fix: 
 def state(make: Make) -> None:
     """A state from get_state goes on exactly the same, in a fresh environment and again and again."""
     with make() as env, make() as other:
-        raw: Any = env.unwrapped
-        fresh: Any = other.unwrapped
+        raw: Any = language_env(env)
+        fresh: Any = language_env(other)
         if not (hasattr(raw, "get_state") and hasattr(raw, "set_state")):
             raise NotApplicableError("the environment has no get_state() and set_state(): no exact resume of trainings")
         fix = "capture world, counters and the state of self.np_random, and put all of them back"
@@ -80,8 +81,6 @@ def state(make: Make) -> None:
             future = walk(raw, randomly(7), N_STEPS, now)
             for restored in (fresh, raw):
                 restored.set_state(pickle.loads(captured))
-                back = restored.get_state()
-                expect(same(back, pickle.loads(captured)), "get_state() to be what was set", back, fix)
                 restored_steps = walk(restored, randomly(7), N_STEPS, now)
                 expected = f"the state after {n_steps} steps to go on the same"
                 expect_same_walk(("", restored_steps), ("", future), expected=expected, fix=fix)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from lang_envs.core import Tokens, oracle
+from lang_envs.core import Tokens, language_env, oracle
 from lang_envs.env_checker.base import Make, NotApplicableError, expect
 from lang_envs.env_checker.walks import Start, needs_oracle, randomly, same, tokens_of, walk, walk_from_reset, where
 from lang_envs.wrappers import TextAction
@@ -89,7 +89,7 @@ def _expect_refused(env: gym.Env[Any, Any], actions: Iterable[tuple[str, Tokens]
 def _plan_after(env: gym.Env[Any, Any], depth: int, actions: Sequence[Tokens]) -> list[str] | None:
     """Return the oracle's actions from there to the goal; None where there is no oracle, or too little time."""
     walk_from_reset(env, randomly(depth), depth, seed=0)
-    world, plan = env.unwrapped, list[str]()
+    world, plan = language_env(env), list[str]()
     terminated = truncated = False
     for action in actions:
         *_, terminated, truncated, _ = world.step(action)

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.utils.env_checker import data_equivalence
 
 from lang_envs.agents import Agent, oracle_agent, random_agent
-from lang_envs.core import Tokens
+from lang_envs.core import Tokens, oracle
 from lang_envs.env_checker.base import NotApplicableError, expect
 from lang_envs.spaces import TokenSequence
 
@@ -44,7 +44,7 @@ def walk(env: gym.Env[Any, Any], agent: Agent, n_steps: int, start: Start) -> li
     tokens: Any = env.action_space
     for _ in range(n_steps):
         text, info = where(steps, start)
-        action = tokens.encode(agent(env.unwrapped, text, info["admissible_actions"]))
+        action = tokens.encode(agent(env, text, info["admissible_actions"]))
         text, reward, terminated, truncated, info = env.step(action)
         final_text = final_info = None
         if terminated or truncated:
@@ -71,10 +71,10 @@ def needs_oracle(env: gym.Env[Any, Any]) -> Agent:
     Raises:
         NotApplicableError: If the environment has no oracle.
     """
-    if not hasattr(env.unwrapped, "oracle_action"):
+    if not env.has_wrapper_attr("oracle_action"):
         raise NotApplicableError("the environment has no oracle_action()")
     try:
-        env.unwrapped.oracle_action()
+        oracle(env)
     except NotImplementedError as error:
         raise NotApplicableError("the environment's oracle_action() is not implemented") from error
     return oracle_agent()

@@ -200,7 +200,8 @@ class AdmissibleObservation(gym.Wrapper[Any, Tokens, Any, Tokens], gym.utils.Rec
                 "Fix: wrap a lang_envs environment, or give yours a lang_envs.TextSpace."
             )
         if max_list_length is None:
-            max_list_length = getattr(env.unwrapped, "max_list_length", MAX_LIST_LENGTH)
+            has_own = env.has_wrapper_attr("max_list_length")
+            max_list_length = env.get_wrapper_attr("max_list_length") if has_own else MAX_LIST_LENGTH
         self._max_list_length = max_list_length
         longest = getattr(env.action_space, "max_length", 0)
         self.observation_space = admissible_space(env.observation_space, max_list_length, self.episode_context, longest)
