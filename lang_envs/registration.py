@@ -11,7 +11,10 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-__all__ = ["ENV_ROWS", "TRAINING_IDS", "UNSEEN_IDS", "EnvRow", "creator", "register_envs", "registered"]
+from lang_envs.envs.babyai.levels import LEVELS
+from lang_envs.envs.textarena.games import GAMES
+
+__all__ = ["ENV_ROWS", "FOREIGN_ROWS", "TRAINING_IDS", "UNSEEN_IDS", "EnvRow", "creator", "register_envs", "registered"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class EnvRow:
         summary: Description in one line, for lists.
         trial: Further arguments that let it be made on any machine, for an environment whose table has to be fetched or
             is the user's; used by tests.
+        extra: Extra that brings the package whose task it is; empty for the tasks of this package.
     """
 
     id: str
@@ -32,6 +36,7 @@ class EnvRow:
     summary: str
     kwargs: dict[str, Any] = field(default_factory=dict)
     trial: dict[str, Any] = field(default_factory=dict)
+    extra: str = ""
 
 
 def _kitchen(name: str, task: str, summary: str) -> EnvRow:
@@ -128,7 +133,38 @@ ENV_ROWS: tuple[EnvRow, ...] = (
         {"sign": "both", "horizon": 4},
     ),
 )
-"""All registered ids."""
+"""The ids of the tasks of this package."""
+
+
+def _babyai(level: str) -> EnvRow:
+    name, _, version = level.partition("-v")
+    kwargs = {"level": f"BabyAI-{name}-v{version or 0}"}
+    entry_point, summary = "lang_envs.envs.babyai.env:BabyAITextEnv", f"BabyAI in words: the level {name}."
+    return EnvRow(f"BabyAIText-{name}-v0", entry_point, summary, kwargs, extra="minigrid")
+
+
+def _textworld(name: str, challenge: str | None, summary: str) -> EnvRow:
+    kwargs = {} if challenge is None else {"challenge": challenge}
+    trial = {"challenge": "simple"} if challenge is None else {}
+    entry_point = "lang_envs.envs.textworld.env:TextWorldEnv"
+    return EnvRow(f"TextWorld-{name}v0", entry_point, summary, kwargs, trial, extra="textworld")
+
+
+def _textarena(game: str) -> EnvRow:
+    entry_point, summary = "lang_envs.envs.textarena.env:TextArenaEnv", f"TextArena, for one player: {game}."
+    return EnvRow(f"TextArena-{game}-v0", entry_point, summary, {"game": game}, extra="textarena")
+
+
+FOREIGN_ROWS: tuple[EnvRow, ...] = (
+    *map(_babyai, LEVELS),
+    _textworld("CoinCollector-", "coin-collector", "TextWorld: walk to the coin."),
+    _textworld("TreasureHunter-", "treasure-hunter", "TextWorld: take the right thing."),
+    _textworld("Simple-", "simple", "TextWorld: fetch something to eat from a house of locked things."),
+    _textworld("Cooking-", "cooking", "TextWorld: cook by the recipe."),
+    _textworld("", None, "TextWorld: a game of your own, game='FILE.z8'."),
+    *map(_textarena, GAMES),
+)
+"""The ids of tasks of other packages, which are imported at `gym.make`."""
 
 TRAINING_IDS: tuple[str, ...] = (
     "Overcooked-TomatoSalad-v0",
@@ -151,7 +187,7 @@ def register_envs() -> None:
     Time limits are the tasks' own budgets (they count primitives or attempts, and belong to `get_state`), so no
     `max_episode_steps` is registered and no `TimeLimit` wrapper is added.
     """
-    for row in ENV_ROWS:
+    for row in (*ENV_ROWS, *FOREIGN_ROWS):
         if row.id not in gym.registry:
             gym.register(row.id, entry_point=row.entry_point, kwargs=row.kwargs)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import runpy
 import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from standins import ChatStandIn
 
 from lang_envs.core import LangEnv
+from lang_envs.env_checker import Status, run_checks
 from poad_sb3 import POAD
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -47,7 +50,7 @@ def test_the_table_of_the_readme_names_every_file() -> None:
     table = re.findall(r"^\| \[([\w.]+)\]\(\1\)", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(table) == sorted(files)
     source = Path(__file__).read_text(encoding="utf-8")
-    assert [name for name in files if f'example("{Path(name).stem}"' not in source] == []
+    assert [name for name in files if f'"{Path(name).stem}"' not in source] == []
 
 
 @pytest.mark.matrix
@@ -61,6 +64,88 @@ def test_own_environment(example: Example) -> None:
     out = example("own_environment", 128)
     assert "contract:" not in out, "a check of the contract failed"
     assert re.search(r"total_timesteps +\| 128", out)
+
+
+class Fridge:
+    """A world of one game, with the interfaces of ALFWorld and of ScienceWorld as far as the examples use them."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.has_opened, self.n_steps = False, 0
+
+    def init_env(self, batch_size: int) -> Fridge:
+        assert batch_size == 1
+        return self
+
+    def load(self, task: str, variation: int) -> None:
+        assert (task, variation) == ("boil", 0)
+
+    def seed(self, seed: int) -> None:
+        pass
+
+    def get_max_variations(self, task: str) -> int:
+        return 1
+
+    def facts(self) -> dict[str, Any]:
+        commands, score = ["open fridge", "take egg", "look", "wait1"], 100 * (self.n_steps < 0)
+        listed = {"admissible_commands": [commands], "valid": commands}
+        return {**listed, "won": [score == 100], "score": score, "taskDesc": "Egg."}
+
+    def play(self, text: str) -> tuple[str, bool]:
+        if text == "take egg" and self.has_opened:
+            self.n_steps = -1  # won
+        else:
+            self.has_opened |= text == "open fridge"
+            self.n_steps += 1
+        return f"The fridge is {'open' if self.has_opened else 'shut'}.", self.n_steps in (-1, 20)
+
+
+class AlfworldFridge(Fridge):
+    def reset(self) -> Any:
+        self.__init__()
+        return ["The fridge is shut."], self.facts()
+
+    def step(self, actions: list[str]) -> Any:
+        text, is_over = self.play(*actions)
+        return [text], [0], [is_over], self.facts()
+
+
+class ScienceFridge(Fridge):
+    def reset(self) -> Any:
+        self.__init__()
+        return "The fridge is shut.", self.facts()
+
+    def step(self, action: str) -> Any:
+        text, is_over = self.play(action)
+        return text, 0, is_over, self.facts()
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "stand_in", "env_id", "arguments"),
+    [
+        (
+            "alfworld_env",
+            "alfworld.agents.environment",
+            {"get_environment": lambda kind: AlfworldFridge},
+            "Alfworld-v0",
+            {"config": {"env": {"type": "AlfredTWEnv"}}},
+        ),
+        ("scienceworld_env", "scienceworld", {"ScienceWorldEnv": ScienceFridge}, "ScienceWorld-v0", {"max_steps": 20}),
+    ],
+    ids=["alfworld", "scienceworld"],
+)
+def test_a_world_of_others_keeps_the_contract(
+    name: str,
+    module: str,
+    stand_in: dict[str, Any],
+    env_id: str,
+    arguments: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Against stand-ins: ALFWorld's games have to be downloaded, and ScienceWorld needs Java."""
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**stand_in))
+    monkeypatch.syspath_prepend(EXAMPLES)
+    importlib.import_module(name)
+    assert [result for result in run_checks(env_id, **arguments) if result.status is Status.FAILED] == []
 
 
 def test_own_model(example: Example) -> None:

@@ -24,7 +24,7 @@ from lang_envs.cli.sandbox import sandbox_app
 from lang_envs.env_checker import CHECKS, Result, Status, iter_checks
 from lang_envs.errors import LangEnvsError
 from lang_envs.recording import Recording, record_gif
-from lang_envs.registration import ENV_ROWS, TRAINING_IDS, UNSEEN_IDS, registered
+from lang_envs.registration import ENV_ROWS, FOREIGN_ROWS, TRAINING_IDS, UNSEEN_IDS, registered
 
 app = typer.Typer(
     name="lang-envs",
@@ -61,16 +61,20 @@ class AgentName(StrEnum):
 def list_environments(
     family: Annotated[str | None, typer.Option(help="Only the ids of this family, such as overcooked.")] = None,
 ) -> None:
-    """List the environments."""
-    rows = [row for row in ENV_ROWS if family is None or _family(row.id).lower() == family.lower()]
+    """List the environments; those of other packages by --family."""
+    all_rows = ENV_ROWS if family is None else (*ENV_ROWS, *FOREIGN_ROWS)
+    rows = [row for row in all_rows if family is None or _family(row.id).lower() == family.lower()]
+    foreign = list(dict.fromkeys(_family(row.id) for row in FOREIGN_ROWS))
     if not rows:
-        families = sorted({_family(row.id) for row in ENV_ROWS})
+        families = sorted({_family(row.id) for row in ENV_ROWS}) + foreign
         fail(f"Expected a family among {families}; got {family!r}.")
     table = Table("id", "task", "use", box=None)
     for row in rows:
-        use = "training" if row.id in TRAINING_IDS else "unseen" if row.id in UNSEEN_IDS else ""
+        use = "training" if row.id in TRAINING_IDS else "unseen" if row.id in UNSEEN_IDS else row.extra
         table.add_row(Text(row.id, style="cyan", no_wrap=True), Text(row.summary), Text(use))
     console().print(table)
+    if family is None:
+        console().print(f"Of other packages: lang-envs list --family {', '.join(foreign)}", soft_wrap=True)
 
 
 def _family(env_id: str) -> str:

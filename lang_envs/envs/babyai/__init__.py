@@ -1,0 +1,1 @@
+"""BabyAI in words, over the package `minigrid`."""

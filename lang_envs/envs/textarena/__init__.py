@@ -1,0 +1,1 @@
+"""Games of TextArena for one player, over the package `textarena`."""

@@ -1,0 +1,1 @@
+"""Games of TextWorld, over the package `textworld`."""
