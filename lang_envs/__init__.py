@@ -5,6 +5,7 @@ Importing this package registers its environments: `gym.make("Overcooked-TomatoS
 
 import os
 
+from lang_envs.answers import parse_action, show_actions
 from lang_envs.core import LangEnv, Outcome, language_env, oracle
 from lang_envs.errors import (
     ActionError,
@@ -45,7 +46,9 @@ __all__ = [
     "TokenizerError",
     "language_env",
     "oracle",
+    "parse_action",
     "register_envs",
+    "show_actions",
 ]
 
 __version__ = "0.2.0"

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from benchmarks.agents.base import JSON, Agent, AgentError, Decision
-from benchmarks.agents.texts import TextAgent, parse_action, require_text_alone, shown
+from benchmarks.agents.texts import TextAgent, require_text_alone
 from lang_envs import LangEnv
+from lang_envs.answers import parse_action, show_actions
 
 INSTRUCTIONS = """\
 You solve a task step by step. Every step is an observation, your thought about it, and one action. Answer with a
@@ -83,7 +84,7 @@ class ReactAgent(Agent):
             self._now = Step(observation, "", decision.text)
             return decision
         actions = info["admissible_actions"]
-        question = shown(observation, actions if self._inner.show_actions else None, _ASKED)
+        question = show_actions(observation, actions if self._inner.show_actions else None, _ASKED)
         reply = self._inner.reply(f"{self._instructions}\n\n{self._with_history(f'Observation: {question}')}")
         thought, text = _parsed(reply.text)
         action = parse_action(text if actions is None else text.strip(), actions)

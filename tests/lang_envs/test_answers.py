@@ -1,10 +1,10 @@
-"""Prompts of a text agent, and the matching of its answers to actions."""
+"""Observations with their actions, and the matching of answers to actions."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.agents.texts import parse_action, shown
+from lang_envs import parse_action, show_actions
 
 ACTIONS = ["pick up the tomato", "walk to the kitchen.", "stay"]
 
@@ -22,6 +22,7 @@ ACTIONS = ["pick up the tomato", "walk to the kitchen.", "stay"]
         "1. **Action:** pick up the tomato",
         "\u201cPick up the tomato\u201d",
         "(pick up the tomato)",
+        "Pick up the tomato?",
     ],
 )
 def test_other_ways_to_write_an_action_mean_it(answer: str) -> None:
@@ -56,10 +57,10 @@ def test_signs_and_numbers_are_no_bullets(answer: str, actions: list[str]) -> No
 
 def test_where_any_text_is_an_action_it_stays_as_it_is() -> None:
     assert parse_action(" `x`. ", None) == " `x`. "
-    assert shown("look", None) == "look"
+    assert show_actions("look", None) == "look"
 
 
 def test_the_list_stands_below_the_observation() -> None:
-    assert shown("You are here.", ["a", "b"]) == (
+    assert show_actions("You are here.", ["a", "b"]) == (
         "You are here.\n\nAnswer with one of these actions, word for word, and nothing else:\n- a\n- b"
     )
