@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from stable_baselines3.common import vec_env
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -18,7 +19,7 @@ from toy import LampEnv
 from walk import IDS
 
 import poad_sb3
-from lang_envs import ENV_ROWS, EnvRow
+from lang_envs import ENV_ROWS, FOREIGN_ROWS, EnvRow
 from lang_envs.core import Outcome
 from poad_sb3 import BADQ, GLAM, POAD, TWOSOME, ObservationError, UnsupportedEnvError
 from poad_sb3.presets import ALGORITHMS
@@ -103,6 +104,31 @@ def test_one_method_on_every_id(number: int, env_id: str) -> None:
     row = ENV_ROWS[number]
     methods = supported(row)
     learn(row, methods[number % len(methods)])
+
+
+FOREIGN = {row.id: row for row in FOREIGN_ROWS}
+
+
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        "BabyAIText-GoToRedBall-v0",
+        *(
+            pytest.param(f"{name}-v0", marks=pytest.mark.matrix)
+            for name in ("TextWorld-Simple", "TextArena-FrozenLake")
+        ),
+    ],
+)
+def test_a_training_on_a_task_of_another_package_resumes_exactly(env_id: str) -> None:
+    pytest.importorskip(FOREIGN[env_id].extra)
+    straight, file = POAD("LLMPolicy", env_id, n_steps=8, seed=0).learn(8), io.BytesIO()
+    straight.save(file)
+    resumed = POAD.load(file, env_id)
+    for model in (straight, resumed):
+        model.learn(16, reset_num_timesteps=False)
+    weights = [model.policy.state_dict() for model in (straight, resumed)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    assert resumed.num_timesteps == 24
 
 
 @pytest.mark.slow
