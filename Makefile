@@ -60,7 +60,7 @@ format: $(VENV)/.dev ## rewrite the code as `make check` wants it
 bench: $(VENV)/.dev ## all studies and the slow measurements; results go to data/results
 	$(RUN) -m pytest -m slow
 	$(RUN) -m benchmarks study all --workers 2
-	for name in env-speed env-scores throughput ranks architectures; do \
+	for name in env-scores throughput ranks architectures; do \
 		$(RUN) -m benchmarks measure $$name || exit 1; \
 	done
 

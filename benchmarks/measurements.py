@@ -2,7 +2,6 @@
 
 MEASUREMENTS = {
     "demo": ("studies.demo", "POAD on Tomato Salad with the pocket model: table, curve and GIF"),
-    "env-speed": ("performance.env_speed", "speed of the environments, text included"),
     "env-scores": ("performance.env_scores", "exact scores of random and of optimal play"),
     "datasci-scores": ("performance.datasci_scores", "scores of the oracle and of random code on DataSciCoding"),
     "datasci-baselines": ("references.datasci_baselines", "plain scikit-learn on the tables of DataSciCoding"),

@@ -9,14 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.app import app
-from benchmarks.performance import env_speed, throughput
+from benchmarks.performance import throughput
 from benchmarks.performance.our_loop import SETTINGS
 from benchmarks.runner import files
 from benchmarks.runner.machine import RESULTS
 from benchmarks.studies.app import study_names
 
 SMALLEST = {
-    "env-speed": ("--steps", "1", "--runs", "1"),
     "env-scores": ("--id", "VirtualHome-FoodPreparation-v0"),
     "throughput": ("--workload", "twosome", "--vocabulary", "2000", "--runs", "1"),
     "ranks": ("--size", "6m", "--envs", "4", "--steps", "1", "--repeats", "1"),
@@ -46,7 +45,6 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes that no option sets."""
-    monkeypatch.setattr(env_speed, "LISTED_IDS", env_speed.LISTED_IDS[:1])
     setting = SETTINGS["twosome"]._replace(n_steps=2, n_envs=2, batch_size=4, n_epochs=1, timed_samples=2)
     monkeypatch.setitem(SETTINGS, "twosome", setting)
 

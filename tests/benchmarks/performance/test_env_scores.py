@@ -10,14 +10,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import pytest
 
-from benchmarks.performance.env_scores import (
-    LISTED_IDS,
-    Policy,
-    oracle_policy,
-    random_policy,
-    score,
-    score_both,
-)
+from benchmarks.exact.exploring import Policy, random_policy
+from benchmarks.performance.env_scores import LISTED_IDS, oracle_policy, score, score_both
 from benchmarks.runner.machine import RESULTS
 from lang_envs import ENV_ROWS, LangEnv
 from lang_envs.core import Outcome
