@@ -62,7 +62,6 @@ def test_the_same_command_plays_nothing_again_and_reports() -> None:
     result = _call("report", "r.jsonl")
     assert result.exit_code == 0
     assert Path("r/report.html").exists()
-    assert Path("r/scores.png").exists()
 
 
 def test_invalid_actions_are_told_with_the_last_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
