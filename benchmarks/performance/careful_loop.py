@@ -95,18 +95,6 @@ class Sample(NamedTuple):
         return self.candidates[self.pick]
 
 
-class Step(NamedTuple):
-    """Figures of one minibatch.
-
-    Attributes:
-        policy_grad_norm: Gradient norm of the policy before clipping.
-        critic_grad_norm: Gradient norm of the critic before clipping.
-    """
-
-    policy_grad_norm: float
-    critic_grad_norm: float
-
-
 class CarefulLoop:
     """Acting and updates of the plain loop.
 
@@ -146,8 +134,8 @@ class CarefulLoop:
         """Return the values of the observations after a rollout."""
         return self.critic(self._features([(prompt, (0,)) for prompt in prompts]))
 
-    def minibatch(self, samples: Sequence[Sample]) -> Step:
-        """Update critic and policy once."""
+    def minibatch(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """Update critic and policy once; return their gradient norms before clipping."""
         critic_norm = self._critic_step(samples)
         advantages = torch.cat([sample.advantages for sample in samples])
         advantages = torch.split(normalize(advantages, 0.01), [len(sample.advantages) for sample in samples])
@@ -161,7 +149,7 @@ class CarefulLoop:
             ((loss - self.workload.ent_coef * entropy).sum() / n_units).backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.adapter, self.workload.max_grad_norm)
         self._optimizer.step()
-        return Step(float(norm), critic_norm)
+        return {"policy": float(norm), "critic": critic_norm}
 
     def _critic_step(self, samples: Sequence[Sample]) -> float:
         values = self._values(samples)

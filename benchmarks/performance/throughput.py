@@ -82,7 +82,7 @@ def check(workload: str, vocabulary: int = VOCABULARIES[0]) -> dict[str, float]:
     moved = torch.nn.utils.parameters_to_vector(ours.model.policy.adapter_parameters()) - before
     loop_step = torch.nn.utils.parameters_to_vector(loop.adapter) - before
     norms = {
-        kind: np.mean([getattr(step, f"{kind}_grad_norm") for step in steps]) / logged[f"train/{kind}_grad_norm"] - 1
+        kind: np.mean([step[kind] for step in steps]) / logged[f"train/{kind}_grad_norm"] - 1
         for kind in ("policy", "critic")
     }
     return {
