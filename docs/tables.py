@@ -285,7 +285,7 @@ def architectures() -> str:
 
 
 def learning_multikey() -> str:
-    """Table of the steps, time and memory that every method needs to learn MultiKey with one key."""
+    """Table of the steps that every method needs to learn MultiKey with one key."""
     return table(HEAD, learning_rows(result("multikey_learning")["runs"]))
 
 
