@@ -65,6 +65,7 @@ def run_study(
     """Run a study and report; the same command resumes it, and studies share their jobs."""
     if name == "all":
         for each in study_names():
+            console().print(each)
             run_study(each, action, workers, seeds, tasks, budget, plan, out)
         return
     study = _find_study(name)
