@@ -62,21 +62,12 @@ format: $(VENV)/.dev ## rewrite the code as `make check` wants it
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/.dev ## the slow studies; results go to data/results
+bench: $(VENV)/.dev ## all studies and the slow measurements; results go to data/results
 	$(RUN) -m pytest -m slow
-	$(RUN) -m benchmarks measure env-speed
-	$(RUN) -m benchmarks measure env-scores
-	$(RUN) -m benchmarks measure choices
-	for study in lambda-token multikey curves long-actions warm-start datasci critic credit credit-truth critic-noise; do \
-		$(RUN) -m benchmarks study $$study --workers 2 || exit 1; \
+	$(RUN) -m benchmarks study all --workers 2
+	for name in env-scores throughput ranks architectures; do \
+		$(RUN) -m benchmarks measure $$name || exit 1; \
 	done
-	$(RUN) -m benchmarks measure throughput
-	$(RUN) -m benchmarks measure scaling
-	$(RUN) -m benchmarks measure ranks
-	$(RUN) -m benchmarks measure vectors
-	$(RUN) -m benchmarks measure mismatch
-	$(RUN) -m benchmarks measure pocket-coder
-	$(RUN) -m benchmarks measure architectures
 
 tables: $(VENV)/.dev ## write the tables of README.md and docs/ from data/results and the code
 	$(RUN) docs/tables.py

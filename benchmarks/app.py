@@ -174,11 +174,9 @@ def run(
 @_one_line_errors()
 def report(
     files: Files,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder; that of the first file's name by default.")
-    ] = None,
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write this HTML file alone, instead of a folder.")
+        Path | None,
+        typer.Option(metavar="FILE", help="The written file; report.html in a folder of the first file's name."),
     ] = None,
     pictures: Annotated[
         int, typer.Option(min=0, help="Episodes of the HTML file that are played again for their pictures.")
@@ -188,22 +186,16 @@ def report(
         typer.Option("--episodes-shown", min=0, help="Episodes whose steps are in the HTML file; all by default."),
     ] = None,
 ) -> None:
-    """Write one HTML file with tables and all episodes, and a picture of the scores; with --html that file alone."""
+    """Write one HTML file with tables and all episodes."""
     from benchmarks.reports.html_report import write_html
-    from benchmarks.reports.plots import plot_scores
     from benchmarks.reports.terminal import overview_table
-    from benchmarks.runner.files import write_picture
     from benchmarks.runner.results import load
 
-    if html is not None and out is not None:
-        fail("Expected --html alone, which writes one file; got --out too. Fix: leave one of them out.")
-    folder = out or files[0].with_suffix("")
     cells = load(files)
     if not cells:
         fail(f"Expected episodes in {', '.join(map(str, files))}; got none. Fix: python -m benchmarks run.")
-    lines = write_html(files, html or folder / "report.html", pictures=pictures, shown=shown)
-    if html is None:
-        lines.append(f"  {write_picture(folder / 'scores.png', plot_scores(cells))}")
+    path = html or files[0].with_suffix("") / "report.html"
+    lines = write_html(files, path, pictures=pictures, shown=shown)
     console().print(overview_table(cells, console().width))
     for line in lines:
         _say(line)

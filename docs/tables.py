@@ -127,7 +127,7 @@ def rows_of(family: str) -> list[EnvRow]:
 def ids(family: str) -> str:
     """Table of the ids of a family: returns of the oracle (with its actions) and of random play (with its success)."""
     exact, discount = result("env_scores")["scores"], "0.95" if family == "VirtualHome" else "0.99"
-    sampled = {**result("datasci_scores")["scores"], **result("datasci_generated")["scores"]}
+    sampled = result("datasci_scores")["scores"]
     rows = []
     for row in rows_of(family):
         env: Any = gym.make(row.id, disable_env_checker=True, **row.trial).unwrapped  # without a table to be fetched
@@ -285,7 +285,7 @@ def architectures() -> str:
 
 
 def learning_multikey() -> str:
-    """Table of the steps, time and memory that every method needs to learn MultiKey with one key."""
+    """Table of the steps that every method needs to learn MultiKey with one key."""
     return table(HEAD, learning_rows(result("multikey_learning")["runs"]))
 
 

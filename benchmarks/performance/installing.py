@@ -4,12 +4,11 @@ Both archives are built as they are published. For each extra, a new virtual env
 and the versions of `constraints.txt`; `pip check` looks at it, and a line of Python uses it in an empty folder. It
 needs pip's network and 2 GB of disk.
 
-Writes installing.json; with `--extra`, only those rows of it.
+Writes installing.json.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -19,14 +18,10 @@ import tempfile
 import time
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
 
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.errors import BenchmarkError
-from benchmarks.runner.files import write_json
-from benchmarks.runner.machine import RESULTS, describe_machine
+from benchmarks.runner.files import write_result
 
 ROOT = Path(__file__).parents[2]
 _PLAY = (
@@ -34,7 +29,6 @@ _PLAY = (
     "print(e.step(e.action_space.encode(le.oracle(e))))"
 )
 _TRAIN = "from poad_sb3 import POAD; POAD('LLMPolicy', 'KeyToken-v0', n_steps=32, {}).learn(32)"
-_VERSIONS = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
 USES = {
     "nothing": _PLAY.format("Overcooked-TomatoSalad-v0"),
     "llm": _TRAIN.format("seed=0"),
@@ -97,16 +91,11 @@ def _built(hook: str, tree: Path, out: Path) -> Path:
     return next(out.iterdir())
 
 
-def try_extra(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
-    """Install the wheel with one extra, use it, and delete the environment.
-
-    Args:
-        wheel: Path of the wheel.
-        extra: Name of the extra, or "nothing".
-        folder: Empty folder for the environment.
+def try_extra(wheel: Path, extra: str, folder: Path) -> dict[str, float]:
+    """Install the wheel with one extra, or with "nothing", in an empty folder, use it, and delete the environment.
 
     Returns:
-        Seconds of installing and of using, and megabytes and versions of all that was installed.
+        Seconds of installing, and megabytes of all that was installed.
 
     Raises:
         BenchmarkError: If a command fails; its output is in the message.
@@ -116,53 +105,37 @@ def try_extra(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
     python = str(environment / "bin/python")
     try:
         _run([sys.executable, "-m", "venv", str(environment)], folder)
-        times = [time.perf_counter()]
+        started = time.perf_counter()
         target = str(wheel) if extra == "nothing" else f"{wheel}[{extra}]"
         _run([python, "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), target], folder)
-        times.append(time.perf_counter())
+        seconds = time.perf_counter() - started
         _run([python, "-m", "pip", "check"], folder)
         size = sum(path.lstat().st_size for path in environment.rglob("*") if path.is_file() and not path.is_symlink())
-        times.append(time.perf_counter())
         _run([python, "-I", "-c", USES[extra]], work, HOME=str(work), LANG_ENVS_CACHE=str(work / "cache"))
-        times.append(time.perf_counter())
-        versions = json.loads(_run([python, "-I", "-c", _VERSIONS], work))
     finally:
         shutil.rmtree(environment, ignore_errors=True)
-    return {
-        "install_seconds": round(times[1] - times[0], 1),
-        "use_seconds": round(times[3] - times[2], 1),
-        "megabytes": round(size / 1e6),
-        "versions": dict(sorted(versions.items(), key=lambda pair: pair[0].lower())),
-    }
+    return {"install_seconds": round(seconds, 1), "megabytes": round(size / 1e6)}
 
 
-def _run(command: list[str], folder: Path, **variables: str) -> str:
-    """Return the output of a command, run without variables that lead to this checkout."""
+def _run(command: list[str], folder: Path, **variables: str) -> None:
+    """Run a command without variables that lead to this checkout."""
     hidden = ("PYTHON", "LANG_ENVS", "VIRTUAL_ENV")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
     done = subprocess.run(command, cwd=folder, env={**kept, **variables}, capture_output=True, text=True)
     if done.returncode != 0:
         output = (done.stdout + done.stderr).strip()[-3000:]
         raise BenchmarkError(f"Expected {' '.join(command)} to succeed; got {output}. Fix: see its output.")
-    return done.stdout
 
 
-def installing(
-    extra: Annotated[list[str] | None, typer.Option(help="Only this one, or `nothing`; repeatable.")] = None,
-    out: Path = RESULTS / "installing.json",
-) -> None:
+def installing() -> None:
     """Try the wheel in empty environments, with each extra alone."""
-    if unknown := [use for use in extra or () if use not in USES]:
-        raise BenchmarkError(
-            f"Expected extras among {', '.join(USES)}; got {', '.join(unknown)}. Fix: name some of them."
-        )
-    rows: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))["extras"] if out.exists() else {}
+    rows = {}
     with tempfile.TemporaryDirectory(prefix="lang-envs-installing-") as name:
         source, wheel = build(Path(name))
-        for use in extra or USES:
-            folder = Path(name) / f"extra-{use}"
+        for extra in USES:
+            folder = Path(name) / f"extra-{extra}"
             folder.mkdir()
-            rows[use] = try_extra(wheel, use, folder)
+            rows[extra] = try_extra(wheel, extra, folder)
         sizes = {"wheel_bytes": wheel.stat().st_size, "source_bytes": source.stat().st_size}
-    show_records("extra", rows, ("install_seconds", "use_seconds", "megabytes"))
-    write_json(out, {**describe_machine(), **sizes, "extras": {use: rows[use] for use in USES if use in rows}})
+    show_records("extra", rows, ("install_seconds", "megabytes"))
+    write_result("installing", {**sizes, "extras": rows})

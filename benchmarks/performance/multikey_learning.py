@@ -1,14 +1,13 @@
-"""Steps that every method needs to learn MultiKey with one key, and the time and memory of its updates.
+"""Steps that every method needs to learn MultiKey with one key.
 
 One decision an episode, one slot, two words: all settings but the method are its defaults, with the pocket model.
-Learned is a mean return of 0.9 of the optimum over the last 100 episodes of training, which are sampled. The peak of
-memory is that of the process, of which Python and the libraries alone take most. Writes multikey_learning.json.
+Learned is a mean return of 0.9 of the optimum over the last 100 episodes of training, which are sampled. Writes
+multikey_learning.json.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
 from typing import Annotated, Any
 
 import gymnasium as gym
@@ -18,7 +17,6 @@ import typer
 from stable_baselines3.common.callbacks import BaseCallback
 
 import poad_sb3
-from benchmarks.performance.timing import in_new_process, resident_bytes
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_result
 from benchmarks.runner.options import parse_seeds
@@ -37,14 +35,11 @@ class _Learned(BaseCallback):
         self.returns: list[float] = []
         self.steps: int | None = None
         self.ratio_errors: list[float] = []
-        self.seconds: list[float] = []
-        """Seconds of each update, the values of its rollout included."""
 
     def _on_rollout_start(self) -> None:
         logged = self.model.logger.name_to_value  # of the update before, not written yet
         if "train/first_ratio_error" in logged:
             self.ratio_errors.append(float(logged["train/first_ratio_error"]))
-            self.seconds.append(float(logged["time/seconds_update"]) + float(logged["time/seconds_values"]))
 
     def _on_step(self) -> bool:
         self.returns += [info["episode"]["r"] for info in self.locals["infos"] if "episode" in info]
@@ -57,20 +52,13 @@ def run(method: str, seed: int) -> dict[str, Any]:
     """Train one method with one seed until it has learned, or for `STEPS` steps."""
     torch.set_num_threads(1)
     model = getattr(poad_sb3, method)("LLMPolicy", gym.make(ENV_ID, **KWARGS), seed=seed)
-    before, learned = resident_bytes("VmHWM"), _Learned()
+    learned = _Learned()
     model.learn(STEPS, callback=learned)
-    return {
-        "method": method,
-        "seed": seed,
-        "steps": learned.steps,
-        "first_ratio_error": max(learned.ratio_errors),
-        "update_ms_per_step": round(1e3 * float(np.median(learned.seconds)) / model.n_steps, 2),
-        "peak_mb": round(resident_bytes("VmHWM") / 1e6, 1),
-        "training_mb": round((resident_bytes("VmHWM") - before) / 1e6, 1),
-    }
+    error = max(learned.ratio_errors)
+    return {"method": method, "seed": seed, "steps": learned.steps, "first_ratio_error": error}
 
 
-HEAD = ("method", "steps of each seed", "largest first-ratio error", "update, ms a step", "memory of training, MB")
+HEAD = ("method", "steps of each seed", "largest first-ratio error")
 
 
 def learning_rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]]:
@@ -78,20 +66,12 @@ def learning_rows(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, ...]
     for name in dict.fromkeys(training["method"] for training in runs):
         chosen = [training for training in runs if training["method"] == name]
         steps = ", ".join(str(training["steps"] or f"> {STEPS:,}") for training in chosen)
-        update, memory = (median(training[key] for training in chosen) for key in ("update_ms_per_step", "training_mb"))
-        yield (
-            name,
-            steps,
-            f"{max(training['first_ratio_error'] for training in chosen):.0e}",
-            f"{update:.2g}",
-            f"{memory:.2g}",
-        )
+        yield name, steps, f"{max(training['first_ratio_error'] for training in chosen):.0e}"
 
 
 def multikey_learning(seeds: Annotated[str, typer.Option(metavar="N,N")] = "0,1,2") -> None:
     """Train every method on MultiKey with one key."""
-    cells = [(name, seed) for seed in parse_seeds(seeds) for name in METHODS]  # methods take turns
-    rows = [in_new_process(run, name, seed) for name, seed in cells]  # whose peaks of memory are their own
+    rows = [run(name, seed) for seed in parse_seeds(seeds) for name in METHODS]
     show_table(HEAD, learning_rows(rows))
     settings = {"env": ENV_ID, "env_kwargs": KWARGS, "steps": STEPS, "learned": LEARNED, "episodes": EPISODES}
     write_result("multikey_learning", {**settings, "runs": rows})

@@ -14,25 +14,25 @@ import torch
 from stable_baselines3.common.callbacks import CallbackList
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from benchmarks.performance.careful_loop import Distribution, Sample, Workload
 from benchmarks.performance.synthetic import SyntheticTask, TaskSizes, make_model
-from benchmarks.references.baseline_loop import Distribution, Sample, Workload
 from poad_sb3 import POAD, TWOSOME
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions import free
 
 
 class Setting(NamedTuple):
-    """A workload, for our algorithm and for the loops.
+    """A workload, for our algorithm and for the plain loop.
 
     Attributes:
         algorithm: Algorithm of this library.
         arguments: Arguments of its constructor.
         sizes: Sizes of the task.
-        workload: Workload of the plain loops.
+        workload: Workload of the plain loop.
         n_steps: Steps of each environment in a rollout.
         batch_size: Samples of a minibatch.
         n_epochs: Epochs of policy and critic.
-        timed_samples: Samples of a minibatch for timing the reference: its time is linear in them here.
+        timed_samples: Samples of a minibatch for timing the plain loop: its time is linear in them here.
         n_envs: Number of environments.
         env_id: Id of a registered task with listed actions instead of the synthetic one.
         model: `model` of the policy instead of random weights.
@@ -60,9 +60,7 @@ SETTINGS = {
         TaskSizes(),
         Workload(Distribution.VOCABULARY),
     ),
-    "twosome": Setting(
-        TWOSOME, {}, TaskSizes(), Workload(Distribution.CANDIDATES, samples_at_once=8), timed_samples=16
-    ),
+    "twosome": Setting(TWOSOME, {}, TaskSizes(), Workload(Distribution.CANDIDATES), timed_samples=16),
     "code": Setting(
         POAD,
         {"action_sampling": "free", "max_new_tokens": 128},
@@ -179,7 +177,7 @@ class OurLoop:
         return [*map(int, words), self.model.policy.lm.end_token]
 
     def samples(self) -> list[Sample]:
-        """Return the rollout in the form of the plain loops."""
+        """Return the rollout in the form of the plain loop."""
         buffer, listed = self.model.rollout_buffer, self._listed()
         flat, samples = buffer.all_samples(), []
         for number, path in enumerate(flat.paths):

@@ -1,8 +1,8 @@
 """Cost of the sandbox.
 
 One evaluation of GaussianNB (5 splits of a table of the size of pharyngitis, 512 rows x 18 features), three ways in
-turns: in this process, in the sandbox, and in a fresh interpreter as most harnesses do it. Then many evaluations in a
-row, with their leftovers. Prints medians and writes sandbox_latency.json.
+turns: in this process, in the sandbox, and in a fresh interpreter as most harnesses do it. Prints medians and writes
+sandbox_latency.json.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from benchmarks.performance.timing import in_turns, milliseconds
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_result
 from lang_envs.datasets import Dataset
-from lang_envs.envs.datascicoding.evaluation import Evaluator, Status
+from lang_envs.envs.datascicoding.evaluation import Evaluator
 from lang_envs.sandbox.client import Sandbox
 
 CODE = "from sklearn.naive_bayes import GaussianNB\nmodel = GaussianNB().fit(x_train, y_train)"
@@ -82,47 +82,8 @@ def latency(n_repeats: int) -> dict[str, float]:
     return {way: statistics.median(each) for way, each in times.items()}
 
 
-def endurance(n_evaluations: int) -> dict[str, float]:
-    """Run evaluations in a row, and measure their speed and the growth of memory and file descriptors."""
-    dataset, sandbox = table(), Sandbox()
-    evaluator = Evaluator(dataset, SPLITS, sandbox=sandbox)
-    evaluator(CODE)
-    before, started = _holdings(sandbox), time.perf_counter()
-    for _ in range(n_evaluations):
-        if evaluator(CODE).status is not Status.OK:
-            raise RuntimeError("Expected honest code to run.")
-    seconds = time.perf_counter() - started
-    after = _holdings(sandbox)
-    sandbox.close()
-    return {
-        "evaluations": n_evaluations,
-        "evaluations_per_second": n_evaluations / seconds,
-        **{f"{name}_grown": after[name] - before[name] for name in before},
-    }
-
-
-def _holdings(sandbox: Sandbox) -> dict[str, float]:
-    """Return memory (MiB) and open files of this process and of the supervisor."""
-    held: dict[str, float] = {}
-    for name, pid in (("client", os.getpid()), ("supervisor", sandbox.about()["pid"])):
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        held[f"{name}_rss_mib"] = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-        held[f"{name}_files"] = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return held
-
-
-def sandbox_latency(repeats: int = 20, evaluations: int = 5_000) -> None:
-    """Measure one evaluation of code in and outside the sandbox, and many in a row."""
+def sandbox_latency(repeats: int = 20) -> None:
+    """Measure one evaluation of code in and outside the sandbox."""
     medians = latency(repeats)
-    sandbox = medians["sandbox"]
-    result = {
-        "median_ms": medians,
-        "ratios": {
-            "sandbox_to_in_process": sandbox / medians["in process"],
-            "fresh_interpreter_to_sandbox": medians["fresh interpreter"] / sandbox,
-        },
-        "endurance": endurance(evaluations),
-    }
-    for name, figures in result.items():
-        show_table((name, ""), figures.items())
-    write_result("sandbox_latency", result)
+    show_table(("an evaluation", "median ms"), medians.items())
+    write_result("sandbox_latency", {"median_ms": medians})

@@ -8,25 +8,17 @@ Value iteration on tabular problems (`benchmarks.exact`), without sampling excep
   policy of the token backup;
 * random problems: how often that policy is wrong.
 
-`theory` writes theory.json and theory.png. `keytoken` trains POAD on KeyToken with the same discounts, and writes
-keytoken.json and keytoken.png: the mean return of sampled episodes after training.
+Writes theory.json and theory.png.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from typing import Annotated, Any
+from typing import Any
 
-import gymnasium as gym
 import numpy as np
-import torch
-import typer
 from matplotlib.figure import Figure
 
-from benchmarks.agents.policy import PolicyAgent
 from benchmarks.exact import (
     TokenMDP,
     evaluate_tokens,
@@ -38,12 +30,9 @@ from benchmarks.exact import (
 )
 from benchmarks.reports.plots import style
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.evaluation import play
-from benchmarks.runner.files import write_json, write_picture, write_result
+from benchmarks.runner.files import write_json, write_picture
 from benchmarks.runner.machine import RESULTS, describe_machine
-from benchmarks.runner.options import parse_seeds
 from lang_envs.envs.keytoken.env import KeyTokenEnv
-from poad_sb3 import POAD
 
 GAMMA = 0.99
 GAMMA_TOKENS = (1.0, 0.95, 0.9, 0.8, 0.5)
@@ -53,8 +42,6 @@ N_RANDOM = 500
 """Number of random problems."""
 SHOWN_LENGTHS = (2, 4, 8, 16, 32, 64)
 _END = "<end>"
-ENV_ID, TRAINED_LENGTHS, STEPS, EPISODES = "KeyToken-v0", (2, 8, 32, 64), 2_048, 60
-"""Task, lengths, environment steps and evaluated episodes of the trainings."""
 
 
 # ---------------------------------------------------------------------- the exact part
@@ -186,53 +173,3 @@ def theory() -> None:
         for name, curve in part["curves"].items()
     }
     show_records("longest actions", last, ("gap", "predicted", "greedy_share"))
-
-
-# ---------------------------------------------------------------------- trainings
-
-
-def _train(n_tokens: int, gamma_token: float, seed: int) -> dict[str, Any]:
-    torch.set_num_threads(1)
-    kwargs = {"n_tokens": n_tokens, "key_position": 0, "variable_lengths": n_tokens > 2}
-    model = POAD("LLMPolicy", gym.make(ENV_ID, **kwargs), gamma_token=gamma_token, seed=seed).learn(STEPS)
-    played = play(ENV_ID, PolicyAgent.of(model), EPISODES, seed=10_000, env_kwargs=kwargs)
-    mean_return = round(float(np.mean([summary.episode_return for summary in played])), 4)
-    return {"n_tokens": n_tokens, "gamma_token": gamma_token, "seed": seed, "mean_return": mean_return}
-
-
-@style()
-def plot_trained(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Share of orders carried out right, by length and `gamma_token`."""
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for gamma_token in GAMMA_TOKENS:
-        chosen = [row for row in rows if row["gamma_token"] == gamma_token]
-        means = [np.mean([row["mean_return"] for row in chosen if row["n_tokens"] == n]) for n in TRAINED_LENGTHS]
-        axes.plot(TRAINED_LENGTHS, means, marker="o", markersize=4, label=f"gamma_token = {gamma_token:g}")
-    axes.axhline(0.2, color="0.35", linestyle=":", linewidth=1.2, label="uniform")
-    axes.set(
-        xlabel="greatest number of words of an action",
-        ylabel="share of orders carried out right",
-        title=f"POAD after {STEPS:,} steps of {ENV_ID}, {len({row['seed'] for row in rows})} seed(s)",
-        xscale="log",
-        ylim=(0, 1.02),
-    )
-    axes.set_xticks(TRAINED_LENGTHS, [str(n) for n in TRAINED_LENGTHS])
-    axes.minorticks_off()
-    axes.legend(fontsize=8)
-    return figure
-
-
-def keytoken(
-    seeds: Annotated[str, typer.Option(metavar="N,N")] = "0,1",
-    workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
-) -> None:
-    """Train POAD on KeyToken with discounts inside actions."""
-    cells = [(n, gamma, seed) for seed in parse_seeds(seeds) for n in TRAINED_LENGTHS for gamma in GAMMA_TOKENS]
-    rows = []
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for row in pool.map(_train, *zip(*cells, strict=True)):
-            rows.append(row)
-            print(row)
-    write_result("keytoken", {"env": ENV_ID, "steps": STEPS, "episodes": EPISODES, "cells": rows})
-    write_picture(RESULTS / "keytoken.png", plot_trained(rows))

@@ -1,10 +1,10 @@
-"""Cost of an environment step in training, ours and two plain loops'.
+"""Cost of an environment step in training, ours and a plain loop's.
 
 Workloads: POAD by the trie (the default), POAD with the published ratio (`paper_mode`), TWOSOME, and POAD on code with
 4 and with 16 environments, on the sizes of `synthetic`; vocabularies of 2,000 and 32,000. On request, POAD
 by the trie with SmolLM2 on Tomato Salad, whose prompts repeat.
-The two other loops are described in `benchmarks.references.baseline_loop`. All get the same weights, prompts and
-actions. They are first checked to give the same log-probabilities, values and gradients, then timed in turns.
+The plain loop is described in `benchmarks.performance.careful_loop`. Both get the same weights, prompts and actions.
+They are first checked to give the same log-probabilities, values and gradients, then timed in turns.
 
 Shown are milliseconds of processor time per environment step in rollout and update, of one thread, environment steps a
 second, and peak memory above that of the loaded model (a process for each).
@@ -30,36 +30,35 @@ import torch
 import typer
 from matplotlib.figure import Figure
 
+from benchmarks.performance.careful_loop import CarefulLoop, Sample
 from benchmarks.performance.our_loop import SETTINGS, OurLoop, Setting
 from benchmarks.performance.timing import in_new_process, milliseconds, resident_bytes
-from benchmarks.references.baseline_loop import BaselineLoop, CompetentLoop, ReferenceLoop, Sample
 from benchmarks.reports.plots import style
 from benchmarks.reports.tables import show_records
 from benchmarks.runner.files import write_json, write_picture
 from benchmarks.runner.machine import RESULTS, describe_machine
 from benchmarks.runner.options import one_of
 
-_COLOURS = {"ours": "#2a6f97", "competent": "#d9a326", "reference": "#a02f3c"}
-LOOPS: dict[str, type[BaselineLoop]] = {"reference": ReferenceLoop, "competent": CompetentLoop}
+_COLOURS = {"ours": "#2a6f97", "careful": "#d9a326"}
 VOCABULARIES = (2_000, 32_000)
 TOLERANCE = 1e-3
 """Tolerated differences between two loops, due to the order of sums."""
 _ACTING = 16
-"""Number of samples for timing how a plain loop acts: its rollout steps are all alike."""
+"""Number of samples for timing how the plain loop acts: its rollout steps are all alike."""
 
 
 Cost = dict[str, float]
 """Cost of an environment step: `rollout_ms`, `update_ms` and their sum `total_ms`, in milliseconds."""
 
 
-def make_loop(name: str, ours: OurLoop) -> BaselineLoop:
-    """Return a loop with weights of its own, equal to ours as they are now."""
+def make_loop(ours: OurLoop) -> CarefulLoop:
+    """Return a plain loop with weights of its own, equal to ours as they are now."""
     policy = ours.model.policy
-    return LOOPS[name](copy.deepcopy(policy.lm.network), copy.deepcopy(policy.critic), ours.setting.workload)
+    return CarefulLoop(copy.deepcopy(policy.lm.network), copy.deepcopy(policy.critic), ours.setting.workload)
 
 
-def act(loop: BaselineLoop, samples: Sequence[Sample], n_envs: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run a rollout of one of the other loops with given actions; return log-probabilities and values."""
+def act(loop: CarefulLoop, samples: Sequence[Sample], n_envs: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Run a rollout of the plain loop with given actions; return log-probabilities and values."""
     parts = [loop.rollout_step(samples[start : start + n_envs]) for start in range(0, len(samples), n_envs)]
     return torch.cat([log_probs for log_probs, _ in parts]), torch.cat([values for _, values in parts])
 
@@ -67,14 +66,14 @@ def act(loop: BaselineLoop, samples: Sequence[Sample], n_envs: int) -> tuple[tor
 # ---------------------------------------------------------------------- checks
 
 
-def check(name: str, workload: str, vocabulary: int = VOCABULARIES[0]) -> dict[str, float]:
+def check(workload: str, vocabulary: int = VOCABULARIES[0]) -> dict[str, float]:
     """Return the largest differences from ours after two epochs on the same four samples.
 
     Those of gradients and weights are relative to their size.
     """
     ours = OurLoop(SETTINGS[workload], vocabulary, 2, n_steps=2, batch_size=4, n_epochs=2, n_critic_epochs=2)
     ours.rollout()
-    samples, loop = ours.samples(), make_loop(name, ours)
+    samples, loop = ours.samples(), make_loop(ours)
     before = torch.nn.utils.parameters_to_vector(loop.adapter).detach().clone()
     log_probs, values = act(loop, samples, len(samples) // 2)
     ours.update()
@@ -83,7 +82,7 @@ def check(name: str, workload: str, vocabulary: int = VOCABULARIES[0]) -> dict[s
     moved = torch.nn.utils.parameters_to_vector(ours.model.policy.adapter_parameters()) - before
     loop_step = torch.nn.utils.parameters_to_vector(loop.adapter) - before
     norms = {
-        kind: np.mean([getattr(step, f"{kind}_grad_norm") for step in steps]) / logged[f"train/{kind}_grad_norm"] - 1
+        kind: np.mean([step[kind] for step in steps]) / logged[f"train/{kind}_grad_norm"] - 1
         for kind in ("policy", "critic")
     }
     return {
@@ -97,22 +96,21 @@ def check(name: str, workload: str, vocabulary: int = VOCABULARIES[0]) -> dict[s
 # ---------------------------------------------------------------------- measuring
 
 
-def measure(workload: str, vocabulary: int, runs: int, names: Sequence[str]) -> dict[str, list[Cost]]:
-    """Measure the costs of all loops, run in turns."""
+def measure(workload: str, vocabulary: int, runs: int) -> dict[str, list[Cost]]:
+    """Measure the costs of both loops, run in turns."""
     setting = SETTINGS[workload]
     ours = OurLoop(setting, vocabulary)
-    loops = {name: make_loop(name, ours) for name in names}
-    costs: dict[str, list[Cost]] = {"ours": [], **{name: [] for name in names}}
+    loop = make_loop(ours)
+    costs: dict[str, list[Cost]] = {"ours": [], "careful": []}
     for _ in range(runs):
         rollout = milliseconds(ours.rollout)
         samples = ours.samples()
         costs["ours"].append(_cost(rollout / len(samples), milliseconds(ours.update) / len(samples)))
-        for name, loop in loops.items():
-            costs[name].append(_cost_of(loop, setting, samples))
+        costs["careful"].append(_cost_of(loop, setting, samples))
     return costs
 
 
-def _cost_of(loop: BaselineLoop, setting: Setting, samples: Sequence[Sample]) -> Cost:
+def _cost_of(loop: CarefulLoop, setting: Setting, samples: Sequence[Sample]) -> Cost:
     """Return the cost of a loop whose epochs and minibatches are all alike.
 
     One of them is timed, and counted as often as there are.
@@ -144,7 +142,7 @@ def peak_bytes(name: str, workload: str, vocabulary: int, samples: Sequence[Sequ
         ours.rollout()
         ours.update()
     else:
-        loop = LOOPS[name](policy.lm.network, policy.critic, setting.workload)
+        loop = CarefulLoop(policy.lm.network, policy.critic, setting.workload)
         act(loop, given[:_ACTING], setting.n_envs)
         loop.minibatch(given[: setting.timed_samples])
     return resident_bytes("VmHWM") - before
@@ -182,7 +180,7 @@ def show(results: Sequence[dict[str, Any]]) -> None:
 
 @style()
 def draw(results: Sequence[dict[str, Any]]) -> Figure:
-    """Draw the cost of a step by each loop, in costs of ours.
+    """Draw the cost of a step by both loops, in costs of ours.
 
     A panel for each vocabulary; the update stands above the rollout.
     """
@@ -192,9 +190,7 @@ def draw(results: Sequence[dict[str, Any]]) -> Figure:
     for axes, vocabulary in zip(panels, vocabularies, strict=True):
         shown = [result for result in results if result["vocabulary"] == vocabulary]
         for offset, (name, colour) in enumerate(_COLOURS.items()):
-            measured = {
-                x + 0.27 * (offset - 1): result["loops"] for x, result in enumerate(shown) if name in result["loops"]
-            }
+            measured = {x + 0.27 * offset: result["loops"] for x, result in enumerate(shown) if name in result["loops"]}
             rollout, update = (
                 [loops[name][part] / loops["ours"]["total_ms"] for loops in measured.values()]
                 for part in ("rollout_ms", "update_ms")
@@ -225,19 +221,18 @@ def put(result: dict[str, Any], path: Path) -> list[dict[str, Any]]:
     return results
 
 
-def one_result(workload: str, vocabulary: int, runs: int, names: Sequence[str]) -> dict[str, Any]:
-    """Measure one workload: agreement, costs and peak memory of all loops."""
-    agreement = {name: check(name, workload, vocabulary) for name in names}
-    for name, differences in agreement.items():
-        if not max(differences.values()) < TOLERANCE:
-            raise AssertionError(f"Expected {name} to do on {workload} what ours does; got differences {differences}.")
-    costs = measure(workload, vocabulary, runs, names)
+def one_result(workload: str, vocabulary: int, runs: int) -> dict[str, Any]:
+    """Measure one workload: agreement, costs and peak memory of both loops."""
+    agreement = check(workload, vocabulary)
+    if not max(agreement.values()) < TOLERANCE:
+        raise AssertionError(f"Expected the plain loop to do on {workload} what ours does; got {agreement}.")
+    costs = measure(workload, vocabulary, runs)
     ours = OurLoop(SETTINGS[workload], vocabulary)
     ours.rollout()
     samples = [tuple(sample) for sample in ours.samples()]
     rows = ours.model.policy.lm.base.config.vocab_size
     del ours
-    peaks = {name: in_new_process(peak_bytes, name, workload, vocabulary, samples) for name in ("ours", *names)}
+    peaks = {name: in_new_process(peak_bytes, name, workload, vocabulary, samples) for name in costs}
     return {
         "workload": workload,
         "vocabulary": rows,
@@ -253,11 +248,10 @@ def throughput(
     vocabulary: Annotated[
         list[int] | None, typer.Option(help="Rows of the head, 854 or more; repeatable, 2000 and 32000 by default.")
     ] = None,
-    loop: Annotated[list[str] | None, one_of(LOOPS, "To compare with; repeatable.")] = None,
     runs: Annotated[int, typer.Option(help="Turns, whose medians are shown.")] = 3,
     out: Annotated[Path, typer.Option(help="JSON file; a picture goes beside it.")] = RESULTS / "throughput.json",
 ) -> None:
-    """Measure the cost of an environment step in training, by our loop and by two plain ones."""
+    """Measure the cost of an environment step in training, by our loop and by a plain one."""
     torch.set_num_threads(1)
     results = []
     synthetic = [name for name, setting in SETTINGS.items() if setting.model is None]
@@ -266,7 +260,7 @@ def throughput(
     ]
     chosen += [(name, 0) for name in workload or () if name not in synthetic]  # a model with a vocabulary of its own
     for name, n_rows in chosen:
-        result = one_result(name, n_rows, runs, loop or [*LOOPS])
+        result = one_result(name, n_rows, runs)
         show([result])
         results = put(result, out)
     if len(results) > 1:

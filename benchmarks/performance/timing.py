@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,17 +39,6 @@ def in_turns(works: Mapping[str, Callable[[], T]], n: int) -> dict[str, list[T]]
         for name, work in works.items():
             results[name].append(work())
     return results
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute in one thread, and restore the number of threads after."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def in_new_process(function: Callable[..., Any], *arguments: object) -> Any:

@@ -1,1 +1,1 @@
-"""Figures and programs that ours are compared with: published scores, baselines, a competent training loop."""
+"""Programs that ours are compared with: plain scikit-learn."""

@@ -21,7 +21,6 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.references.published import published, read
 from benchmarks.reports.tables import show_table
 from benchmarks.runner.files import write_json
 from benchmarks.runner.machine import RESULTS, describe_machine
@@ -233,7 +232,6 @@ def measure(dataset: Dataset, models: Iterable[Model], evaluate: Evaluate) -> di
         "models": summaries,
         "winner": {"name": winner, "fresh": evaluate(codes[winner], dataset, FRESH).summary()},
         "oracle": evaluate(oracle, dataset, REPORTED).summary() | {"fresh": evaluate(oracle, dataset, FRESH).summary()},
-        "published": published(dataset.name) if dataset.published else {},
     }
 
 
@@ -253,7 +251,8 @@ def run(
         evaluate: Function that runs the code.
     """
     kept = {} if output is None or not output.exists() else json.loads(output.read_text(encoding="utf-8"))["datasets"]
-    result, measured = _head(), {}
+    result: dict[str, Any] = {**describe_machine(), "versions": _versions(), "datasets": {}}
+    measured = {}
     for name in names:
         dataset = load(name, preprocessing=preprocessing_of(name))
         measured[name] = measure(dataset, models, evaluate)
@@ -267,26 +266,6 @@ def run(
 
 def _versions() -> dict[str, str]:
     return {name: metadata.version(name) for name in ("numpy", "scikit-learn", "scipy")}
-
-
-def _head() -> dict[str, Any]:
-    return {
-        **describe_machine(),
-        "versions": _versions(),
-        "protocol": {
-            "score": "ROC AUC (beyond two classes ovo, macro); mean and population deviation over random halves",
-            "reported": list(REPORTED),
-            "fresh": list(FRESH),
-            "winner": "the best mean on the reported halves, so chosen on them; `fresh`: halves it was not chosen on",
-            "oracle": (
-                "chosen on the halves called `fresh` (of preprocessing='default'), so the reported ones are those that "
-                "it was not chosen on; on tables without code of their own, a vote that was not chosen on them"
-            ),
-            "preprocessing": "published figures belong to 'published' arrays, so they stand beside no others",
-        },
-        "published": {name: read("datasci")[name] for name in ("tables", "methods")},
-        "datasets": {},
-    }
 
 
 def _cell(summary: Mapping[str, Any]) -> str:

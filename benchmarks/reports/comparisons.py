@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from benchmarks.reports.statistics import SETTLED, holm, least_p, probability_of_improvement, rank_test
+from benchmarks.reports.statistics import SETTLED, holm, probability_of_improvement, rank_test
 from benchmarks.runner.results import METRICS, Cell, normalised
 from lang_envs.report import Metric, Table
 from lang_envs.report.page import printed
@@ -73,7 +73,7 @@ def _over_tasks(cells: Sequence[Cell]) -> Table:
 
 def _on_each_task(cells: Sequence[Cell]) -> Table:
     """Compare each two agents on each task, the better one first, by the exact test of ranks."""
-    rows, p_values, least = [], list[float](), list[float]()
+    rows, p_values = [], list[float]()
     for task, members in grouped(cells, "task").items():
         scores_of = {cell.agent: cell.scores("discounted_return") for cell in members}
         for pair in itertools.combinations(scores_of, 2):
@@ -82,21 +82,15 @@ def _on_each_task(cells: Sequence[Cell]) -> Table:
             probability = shown(probability_of_improvement([first], [second]), _RETURNS)
             rows.append((task, *names, probability, f"{len(first)} and {len(second)}"))
             p_values.append(rank_test(first, second))
-            least.append(least_p(len(first), len(second)))
-    # The smallest corrected p that other scores of a row could give. Rows of equal smallest p share it: Holm's
-    # correction of the smallest counts the rows below it, not their own p.
-    places = {p: index for index, p in enumerate(least)}
-    reach = {p: holm([*p_values[:index], p, *p_values[index + 1 :]])[index] for p, index in places.items()}
     remark = (
         "Discounted returns of the seeds, on each task alone: the probability that a seed of the first is better "
         "(ties count half), and p of the exact test of ranks, corrected by Holm for the rows of this table. A "
         f"difference is significant where the corrected p is below {SETTLED}; before the correction it is at least "
-        "0.33 for two seeds against two, and 0.008 for five against five. Too few seeds: no scores of these "
-        "two would make it so. Seeds that lack episodes are left out."
+        "0.33 for two seeds against two, and 0.008 for five against five. Seeds that lack episodes are left out."
     )
     head = ("task", "first", "second", "probability that the first is better", "seeds", "p", "p, corrected")
-    tested = []
-    for texts, p, corrected, low in zip(rows, p_values, holm(p_values), least, strict=True):
-        verdict = "yes" if corrected < SETTLED else "no" if reach[low] < SETTLED else "too few seeds"
-        tested.append((*texts, f"{p:.3g}", f"{corrected:.3g}", verdict))
+    tested = [
+        (*texts, f"{p:.3g}", f"{corrected:.3g}", "yes" if corrected < SETTLED else "no")
+        for texts, p, corrected in zip(rows, p_values, holm(p_values), strict=True)
+    ]
     return Table("Which agent is better", (*head, "significant"), tested, remark)

@@ -85,11 +85,6 @@ def rank_test(first: Floats, second: Floats) -> float:
     return (n_apart + is_drawn) / (len(member) + is_drawn)  # of drawn divisions the observed one is another
 
 
-def least_p(n_first: int, n_second: int) -> float:
-    """Return the smallest value of `rank_test` for groups of these sizes: of one that is better throughout."""
-    return min(1.0, 2 / math.comb(n_first + n_second, n_first))
-
-
 @lru_cache(maxsize=4)
 def _divisions(n: int, n_first: int) -> tuple[NDArray[np.bool_], bool]:
     """Return ways to divide n scores, which are in the first group, `[ways, n]`; and whether these are drawn."""

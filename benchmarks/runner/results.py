@@ -196,7 +196,7 @@ def references_of(env_id: str) -> References | None:
 @cache
 def _references() -> dict[str, References]:
     references = {}
-    for name in ("env_scores", "datasci_scores", "datasci_generated"):
+    for name in ("env_scores", "datasci_scores"):
         scores = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["scores"]
         for env_id, both in scores.items():
             if name == "env_scores":

@@ -42,7 +42,9 @@ def study_names() -> dict[str, str]:
 
 
 def run_study(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which; `python -m benchmarks` lists them.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Which; `python -m benchmarks` lists them. `all`: each of them.")
+    ],
     action: Annotated[
         Action,
         typer.Argument(help="run: what is not there yet, then the report; report; pack its pieces."),
@@ -61,6 +63,11 @@ def run_study(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where reports are, and pieces below.")] = STUDIES,
 ) -> None:
     """Run a study and report; the same command resumes it, and studies share their jobs."""
+    if name == "all":
+        for each in study_names():
+            console().print(each)
+            run_study(each, action, workers, seeds, tasks, budget, plan, out)
+        return
     study = _find_study(name)
     chosen = [task for task in tasks.split(",") if task]
     options = Options(study.seeds if seeds is None else parse_seeds(seeds), chosen)
@@ -95,7 +102,7 @@ def _find_study(name: str) -> AnyStudy:
 
     study = next((study for study in ALL if study.name == name), None)
     if study is None:
-        raise StudyError(f"Expected a study; got {name!r}. Fix: one of {', '.join(study_names())}.")
+        raise StudyError(f"Expected a study; got {name!r}. Fix: all, or one of {', '.join(study_names())}.")
     return study
 
 

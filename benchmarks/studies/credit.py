@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from benchmarks.reports.credit_picture import CUT_OFF, Rollout, RolloutStep, credit_picture
+from benchmarks.reports.plots import plain_label, style
 from benchmarks.runner.credit import CREDITS, GAE_LAMBDA, GAMMA
 from benchmarks.runner.errors import StudyError
 from benchmarks.studies.engine.jobs import Evaluation, Job, TrainingJob
@@ -71,69 +72,62 @@ def _report(options: Options, pieces: Pieces) -> Report:
         content["missing"] += [f"{task.env_id}: {method}" for method in _METHODS if method not in runs]
         if not runs:
             continue
-        one_critic, own_critics = _rollout(task, runs[_PLAYER], None), _rollout(task, runs[_PLAYER], runs)
-        content["tasks"][task.name] = _to_json(task, runs, own_critics)
-        pictures[f"_{task.name}_one_critic"] = credit_picture(one_critic)
-        pictures[f"_{task.name}_own_critics"] = credit_picture(own_critics)
+        one_critic, own_critics = _episode(runs[_PLAYER], None), _episode(runs[_PLAYER], runs)
+        content["tasks"][task.name] = {
+            "env": task.env_id,
+            "steps": runs[_PLAYER]["steps"][-1],
+            "returns_after_training": {method: piece["returns"][-1] for method, piece in runs.items()},
+            "differs_within_actions": {method: _share_within(own_critics, method) for method in runs},
+            "episode": own_critics,
+        }
+        pictures[f"_{task.name}_one_critic"] = credit_figure(one_critic, f"{task.env_id}, POAD's critic")
+        pictures[f"_{task.name}_own_critics"] = credit_figure(own_critics, f"{task.env_id}, the critic of each method")
     return Report(content, pictures)
 
 
-def _rollout(task: Task, player: Piece, critics: Mapping[str, Piece] | None) -> Rollout:
-    """Draw the episode, a column for each method: by the player's critic, or by the method's own."""
-    columns = tuple(critics) if critics else _METHODS
+def _episode(player: Piece, critics: Mapping[str, Piece] | None) -> list[dict[str, Any]]:
+    """Return the steps of the episode, with advantages by the player's critic, or by that of each method."""
     steps = []
     for number, step in enumerate(player["rollout"]):
-        judged = {name: (critics[name] if critics else player)["rollout"][number] for name in columns}
-        steps.append(
-            RolloutStep(
-                observation=step["observation"],
-                tokens=step["tokens"],
-                reward=step["reward"],
-                log_probs=step["log_probs"],
-                values={name: critic["values"] for name, critic in judged.items()},
-                advantages={name: critic["advantages"][name] for name, critic in judged.items()},
-            )
-        )
-    whose = "each column by the critic that its method has trained" if critics else "all columns by one critic, POAD's"
-    remark = (
-        f"{whose}; gamma {GAMMA:g}, lambda {GAE_LAMBDA:g} between actions; inside: 1 (POAD), gamma (NTPO), "
-        "whole actions (TWOSOME)."
-    )
-    ends = [piece["rollout"][-1] for piece in (critics.values() if critics else [player])]
-    if ends[0]["truncated"] and not ends[0]["terminated"] and any(end.get("final_value") is None for end in ends):
-        remark += CUT_OFF
-    title = f"An episode of POAD on {task.env_id} after {player['steps'][-1]:,} steps, seed {_SEED}"
-    return Rollout(title, columns, steps, remark[0].upper() + remark[1:])
+        judged = {name: (critics[name] if critics else player)["rollout"][number] for name in critics or _METHODS}
+        advantages = {name: list(critic["advantages"][name]) for name, critic in judged.items()}
+        action = {"action": "".join(step["tokens"]), "tokens": list(step["tokens"]), "reward": step["reward"]}
+        steps.append({**action, "advantages": advantages})
+    return steps
 
 
-def _to_json(task: Task, pieces: Mapping[str, Piece], rollout: Rollout) -> dict[str, Any]:
-    return {
-        "env": task.env_id,
-        "steps": pieces[_PLAYER]["steps"][-1],
-        "returns_after_training": {method: piece["returns"][-1] for method, piece in pieces.items()},
-        "differs_within_actions": {name: _share_within(rollout, name) for name in rollout.columns},
-        "episode": [
-            {
-                "action": "".join(step.tokens),
-                "tokens": list(step.tokens),
-                "reward": step.reward,
-                "advantages": {name: list(row) for name, row in step.advantages.items()},
-            }
-            for step in rollout.steps
-        ],
-    }
-
-
-def _share_within(rollout: Rollout, column: str) -> float:
+def _share_within(episode: Sequence[Mapping[str, Any]], method: str) -> float:
     """Return the share of the variance of all advantages that lies inside actions.
 
     It is 0 where all tokens of an action are credited alike.
     """
-    actions = [np.array(step.advantages[column], dtype=np.float64) for step in rollout.steps]
+    actions = [np.array(step["advantages"][method], dtype=np.float64) for step in episode]
     within = sum(float(((advantages - advantages.mean()) ** 2).sum()) for advantages in actions)
     everything = np.concatenate(actions)
     total = float(((everything - everything.mean()) ** 2).sum())
     return round(within / total, 4) if total else 0.0
+
+
+@style()
+def credit_figure(episode: Sequence[Mapping[str, Any]], title: str) -> Figure:
+    """Draw the tokens of every action on their advantages, a column for each method: orange below 0, purple above."""
+    methods, n_tokens = list(episode[0]["advantages"]), max(len(step["tokens"]) for step in episode)
+    largest = max(abs(value) for step in episode for row in step["advantages"].values() for value in row) or 1.0
+    figure = Figure(figsize=(1 + 0.52 * n_tokens * len(methods), 1.2 + 0.36 * len(episode)), layout="constrained")
+    figure.suptitle(f"{title}; gamma {GAMMA:g}, lambda {GAE_LAMBDA:g} between actions", fontsize=10)
+    for axes, method in zip(figure.subplots(1, len(methods), sharey=True, squeeze=False)[0], methods, strict=True):
+        table = np.full((len(episode), n_tokens), np.nan)
+        for row, step in enumerate(episode):
+            table[row, : len(step["tokens"])] = step["advantages"][method]
+            for place, (token, advantage) in enumerate(zip(step["tokens"], step["advantages"][method], strict=True)):
+                text = f"{plain_label(token.strip())}\n{advantage:+z.2f}"
+                axes.text(place, row, text, ha="center", va="center", fontsize=6.5)
+        axes.imshow(table, cmap="PuOr", vmin=-2 * largest, vmax=2 * largest, aspect="auto")
+        axes.grid(False)
+        axes.set(title=method, xticks=[], yticks=range(len(episode)))
+        axes.set_yticklabels([f"{step['reward']:+z.3g}" for step in episode])
+    figure.supylabel("reward of the action", fontsize=9)
+    return figure
 
 
 def _tables(content: Mapping[str, Any]) -> Iterator[Table]:

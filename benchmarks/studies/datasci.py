@@ -13,7 +13,6 @@ from itertools import product
 from typing import Any
 
 from benchmarks.references.datasci_baselines import preprocessing_of
-from benchmarks.references.published import published
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.coding_findings import TableFindings, coding_tables, ending, rewards_of
 from benchmarks.studies.engine.findings import Prediction, Row, judged
@@ -186,13 +185,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
         "remarks": [*_REMARKS, _tuned(rates)],
         "missing": missing,
         "primary": primary,
-        "tables": {
-            finding.table: {
-                **finding.to_json(),
-                "published": published(finding.table) if finding.preprocessing == "published" else {},
-            }
-            for finding in finished
-        },
+        "tables": {finding.table: finding.to_json() for finding in finished},
     }
     if not finished:
         return Report(content, {})

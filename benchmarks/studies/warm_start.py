@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from benchmarks.references.published import read
+from benchmarks.runner.machine import RESULTS
 from benchmarks.studies.engine.comparing import Beside, Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction, Row, find, rounded
 from benchmarks.studies.engine.jobs import Cloning, Evaluation, TrainingJob
@@ -33,6 +34,7 @@ SAME_RATE = Arm("POAD, rate of NTPO", POAD.algorithm, POAD.arguments, rate_of=NT
 FLOOR = 0.05
 """Mean success on the unseen tasks below which two methods are not compared."""
 _ARMS = (POAD, NTPO, SAME_RATE, ACTION_LEVEL, TWOSOME)
+_PAPER = RESULTS.parent / "published" / "poad_paper.json"
 BASES: Mapping[str, Arm] = {"base": POAD, "base, candidates": TWOSOME}
 """Methods whose cloned policies are the beginnings of training: for those on the trie, and for TWOSOME."""
 
@@ -82,7 +84,7 @@ def _rows(pieces: Pieces, seeds: Sequence[int]) -> list[Row]:
 
 
 def _content(pieces: Pieces, seeds: Sequence[int]) -> dict[str, Any]:
-    published = read("poad_paper")["generalisation"]
+    published = json.loads(_PAPER.read_text(encoding="utf-8"))["generalisation"]
     unseen = {
         name: {
             env_id: rounded(estimate([np.array([piece["tests"][env_id]["success"] for piece in runs])], mean))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,36 +9,21 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.app import app
-from benchmarks.performance import choices, env_speed, scaling, throughput
+from benchmarks.performance import throughput
 from benchmarks.performance.our_loop import SETTINGS
 from benchmarks.runner import files
 from benchmarks.runner.machine import RESULTS
+from benchmarks.studies.app import study_names
 
-ROOT = Path(__file__).parents[2]
 SMALLEST = {
-    "env-speed": ("--steps", "1", "--runs", "1"),
     "env-scores": ("--id", "VirtualHome-FoodPreparation-v0"),
-    "choices": (),
     "throughput": ("--workload", "twosome", "--vocabulary", "2000", "--runs", "1"),
-    "scaling": ("--runs", "1", "--study", "written"),
     "ranks": ("--size", "6m", "--envs", "4", "--steps", "1", "--repeats", "1"),
-    "vectors": ("--steps", "1", "--repeats", "1"),
-    "mismatch": ("--n-batches", "1"),
-    "pocket-coder": ("--attempts", "1"),
     "architectures": ("gpt2",),
     "bfloat16": ("--model", "pocket", "--rollouts", "1"),
-    "long-lists": ("--seeds", "1"),
 }
-PROCESSES, LONG = ("ranks", "vectors", "architectures", "bfloat16"), ("throughput", "mismatch", "long-lists")
+PROCESSES = ("ranks", "architectures", "bfloat16")
 NOT_WRITTEN = ("env-scores", "architectures")
-
-
-RECIPE = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\nbench:")[2].partition("\n\n")[0]
-STUDY_NAMES = re.findall(r"for study in (.*); do", RECIPE)[0].split()
-
-
-def test_every_measurement_of_the_target_is_tried() -> None:
-    assert set(re.findall(r"benchmarks measure (\S+)", RECIPE)) <= SMALLEST.keys()
 
 
 @pytest.fixture
@@ -61,10 +45,6 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes that no option sets."""
-    monkeypatch.setattr(env_speed, "LISTED_IDS", env_speed.LISTED_IDS[:1])
-    monkeypatch.setattr(choices, "_EPISODES", 1)
-    study = scaling.STUDIES["written"]
-    monkeypatch.setitem(scaling.STUDIES, "written", study._replace(values=study.values[:2], n_samples=4))
     setting = SETTINGS["twosome"]._replace(n_steps=2, n_envs=2, batch_size=4, n_epochs=1, timed_samples=2)
     monkeypatch.setitem(SETTINGS, "twosome", setting)
 
@@ -80,7 +60,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         pytest.param(
             name,
-            marks=pytest.mark.process if name in PROCESSES else pytest.mark.matrix if name in LONG else (),
+            marks=pytest.mark.process if name in PROCESSES else pytest.mark.matrix if name == "throughput" else (),
         )
         for name in SMALLEST
     ],
@@ -91,12 +71,10 @@ def test_measures_at_the_smallest_size(name: str, written: list[str]) -> None:
     assert (f"{name.replace('-', '_')}.json" in written) is (name not in NOT_WRITTEN)
 
 
-@pytest.mark.matrix_after(3)
-@pytest.mark.parametrize("name", STUDY_NAMES)
-def test_reports_a_study_without_time_for_runs(name: str, tmp_path: Path) -> None:
+def test_reports_all_studies_without_time_for_runs(tmp_path: Path) -> None:
     """Runs take minutes each; those of every kind are played in the tests of studies."""
-    command = ["study", name, "--workers", "2", "--budget", "0", "--out", str(tmp_path)]
+    command = ["study", "all", "--workers", "2", "--budget", "0", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, command, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    assert "0 runs done. Time is up" in result.output
-    assert (tmp_path / f"{name}.json").is_file()
+    assert result.output.count("0 runs done. Time is up") == len(study_names())
+    assert {path.stem for path in tmp_path.glob("*.json")} == set(study_names())

@@ -62,7 +62,6 @@ def test_the_same_command_plays_nothing_again_and_reports() -> None:
     result = _call("report", "r.jsonl")
     assert result.exit_code == 0
     assert Path("r/report.html").exists()
-    assert Path("r/scores.png").exists()
 
 
 def test_invalid_actions_are_told_with_the_last_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +86,7 @@ def test_invalid_actions_are_told_with_the_last_answer(tmp_path: Path, monkeypat
         (("run", "--agent", "random", *SMALL, "--out", "/proc/nowhere/x.jsonl"), "Expected a file that can be written"),
         (("run", "--agent", "random", *SMALL, "--out", "x.csv"), "ends in .jsonl"),
         (("report", "nowhere.jsonl"), "Expected a file that can be read; got nowhere.jsonl"),
-        (("measure", "env_score"), "Expected a measurement; got 'env_score'. Fix: one of demo, env-speed"),
+        (("measure", "env_score"), "Expected a measurement; got 'env_score'. Fix: one of demo, env-scores"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(arguments: tuple[str, ...], told: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,44 @@ import numpy as np
 from peft import set_peft_model_state_dict
 from safetensors.torch import load_file
 from standins.server import Answer, LoopbackStandIn, Request
+from transformers import AutoTokenizer, LlamaConfig
 
-from benchmarks.performance.mismatch import TOP_K, retokenized
+from benchmarks.performance.synthetic import random_model
 from poad_sb3.distributions.free import generate
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelFactory
+from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.settings.sampling import SamplingSettings
 
-__all__ = ["TokenStandIn"]
+__all__ = ["TokenStandIn", "flat_model"]
 
 BASE = "base"
+TOP_K = 50
+
+
+def flat_model() -> tuple[Any, Any]:
+    """Return a tiny Llama in bfloat16 whose next token is nearly uniform, as `model=` of a policy takes it."""
+    tokenizer = AutoTokenizer.from_pretrained(POCKET_FOLDER)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, max_position_embeddings=256, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+        initializer_range=0.1, tie_word_embeddings=False,
+    )  # fmt: skip
+    return random_model(config, "bfloat16"), tokenizer
+
+
+def retokenized(lm: LanguageModel, ids: Sequence[int], rng: np.random.Generator) -> list[int] | None:
+    """Return ids of the same text and number, two neighbours of them changed; None if no neighbours allow it."""
+    special = {*lm.tokenizer.all_special_tokens}
+    words = {word: token for word, token in lm.tokenizer.get_vocab().items() if word not in special}
+    names = lm.tokenizer.convert_ids_to_tokens(list(ids))
+    for index in rng.permutation(len(ids) - 1).tolist():
+        text, length = names[index] + names[index + 1], len(names[index])
+        cuts = [at for at in range(1, len(text)) if at != length and text[:at] in words and text[at:] in words]
+        if cuts and special.isdisjoint(names[index : index + 2]):
+            cut = cuts[rng.integers(len(cuts))]
+            return [*ids[:index], words[text[:cut]], words[text[cut:]], *ids[index + 2 :]]
+    return None
 
 
 class TokenStandIn(LoopbackStandIn):
@@ -28,10 +57,11 @@ class TokenStandIn(LoopbackStandIn):
 
     Args:
         model: The model, as `policy_kwargs["model"]`.
-        fault: `"noise"`, `"cut"` and `"retokenized"` are those of `benchmarks.performance.mismatch`; `"stale"` ignores
-            new weights; `"foreign"` returns ids of another vocabulary, `"short"` a log-probability too few, `"renamed"`
-            the name of another model, `"reread"` another prompt; `"unlisted"` does not list adapters, and `"plain"`
-            knows no token ids.
+        fault: `"noise"` adds normal noise to the log-probabilities; `"cut"` draws from the `TOP_K` most probable
+            tokens, with their log-probabilities among these; `"retokenized"` returns other ids of the same text;
+            `"stale"` ignores new weights; `"foreign"` returns ids of another vocabulary, `"short"` a log-probability
+            too few, `"renamed"` the name of another model, `"reread"` another prompt; `"unlisted"` does not list
+            adapters, and `"plain"` knows no token ids.
         noise: Standard deviation of the noise.
     """
 

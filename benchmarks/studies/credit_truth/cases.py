@@ -61,7 +61,7 @@ class Case(NamedTuple):
         rows = {
             name: " ".join("-" if value is None else f"{value:.5g}" for value in row) for name, row in self.rows.items()
         }
-        facts: dict[str, Any] = _rounded(self.facts)
+        facts: dict[str, Any] = rounded(self.facts, 6)
         about = {"task": self.task, "parameters": self.parameters, "policy": self.policy, "gamma": self.gamma}
         return {**about, **facts, "rows": rows}
 
@@ -75,10 +75,13 @@ class Case(NamedTuple):
         return cls(entry["task"], entry["parameters"], entry["policy"], entry["gamma"], entry, rows)
 
 
-def _rounded(value: Any) -> Any:
+def rounded(value: Any, digits: int) -> Any:
+    """Round all numbers of a value to be written as JSON, to significant digits."""
     if isinstance(value, Mapping):
-        return {name: _rounded(item) for name, item in value.items()}
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+        return {name: rounded(item, digits) for name, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item, digits) for item in value]
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def cases_of(parameters: str, policy: str, piece: Mapping[str, Any]) -> Iterator[Case]:

@@ -20,6 +20,7 @@ from benchmarks.exact.gradients import (
     timed_values,
 )
 from benchmarks.runner.errors import StudyError
+from benchmarks.studies.credit_truth.cases import rounded
 from benchmarks.studies.credit_truth.critics import EPISODES, fitted_values
 from benchmarks.studies.credit_truth.moments import (
     Chain,
@@ -180,8 +181,8 @@ def _case(job: TruthJob, task: str) -> dict[str, Any]:
             "episodes_sampled": job.chunks * CHUNK if gamma == job.gammas[0] else 0,
             "rows": rows,
         }
-    rounded: dict[str, Any] = _rounded(result)
-    return rounded
+    content: dict[str, Any] = rounded(result, 12)
+    return content
 
 
 def _policy(job: TruthJob, task: str, problem: Problem) -> tuple[Floats, Floats | None]:
@@ -304,12 +305,3 @@ def compared(estimate: Moments, truth: Floats, length: float) -> dict[str, float
 def _cosine(left: Floats, right: Floats) -> float | None:
     size = float(np.linalg.norm(left) * np.linalg.norm(right))
     return float(left @ right) / size if size else None
-
-
-def _rounded(value: Any) -> Any:
-    """Keep 12 significant digits."""
-    if isinstance(value, dict):
-        return {name: _rounded(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.12g}") if isinstance(value, float) else value

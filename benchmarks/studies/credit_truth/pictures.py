@@ -1,4 +1,4 @@
-"""Pictures of the study: bias and noise by task, by length of the action, and by group size."""
+"""Pictures of the study: noise by length of the action, and by group size."""
 
 from __future__ import annotations
 
@@ -10,68 +10,18 @@ from matplotlib.figure import Figure
 from benchmarks.reports.plots import PALETTE, style
 from benchmarks.studies.credit_truth.cases import Case, find_case
 from benchmarks.studies.credit_truth.rows import GROUP_SIZES
-from benchmarks.studies.credit_truth.tables import TASKS, row_title
-
-SHOWN = (
-    "action GAE (TWOSOME, turn-PPO) | exact",
-    "BAD, lambda_token 1 | exact",
-    "BAD, lambda_token 0.95 | exact",
-    "BAD, lambda_token 0.8 | exact",
-    "bi-level GAE, lambda_token 0.95 | exact",
-    "ARCHER, gamma_token 1 | exact",
-    "return to go",
-    "anchor leave-one-out | N = 8",
-    "RLOO | N = 8",
-    "ReBN, infinite batch",
-    "Dr. GRPO | N = 8",
-    "GRPO | N = 8",
-    "GiGPO, mean | N = 8",
-    "GiGPO, mean and deviation | N = 8",
-    "NTPO, lambda_token 1 | exact",
-    "ARCHER | exact",
-    "turn GAE, anchor mean | exact",
-)
-"""Rows of the summary."""
-_SMALLEST = 1e-4
-"""Lower bound of the drawn errors of direction: smaller ones are drawn there."""
+from benchmarks.studies.credit_truth.tables import TASKS
 
 
 @style()
 def pictures(cases: Sequence[Case]) -> dict[str, Any]:
     """Return the figures by suffix, of the cases that are there."""
-    figures = {"": _summary(cases)}
+    figures = {}
     if any(case.task.startswith("multikey 1") for case in cases):
         figures["_lengths"] = _lengths(cases)
     if any(find_case(cases, task) for task in TASKS):
         figures["_groups"] = _groups(cases)
     return figures
-
-
-def _summary(cases: Sequence[Case]) -> Figure:
-    """Draw noise against error of direction: a colour for each task, a row for each estimator."""
-    figure = Figure(figsize=(10, 6.4), layout="constrained")
-    wrong, noisy = figure.subplots(1, 2, sharey=True)
-    for number, (task, title) in enumerate(TASKS.items()):
-        case = find_case(cases, task) or find_case(cases, task, "start")
-        if case is None:
-            continue
-        errors, noises = [], []
-        for key in SHOWN:
-            row = case.rows.get(key)
-            cosine, nsr = (None, None) if row is None else (row.cosine, row.nsr)
-            errors.append(float("nan") if cosine is None else max(1 - cosine, _SMALLEST))
-            noises.append(nsr if nsr else float("nan"))
-        rows = [index + 0.13 * (number - 2) for index in range(len(SHOWN))]
-        wrong.plot(errors, rows, "o", color=PALETTE[number], label=title, markersize=4)
-        noisy.plot(noises, rows, "o", color=PALETTE[number], markersize=4)
-    wrong.set_xscale("log")
-    noisy.set_xscale("log")
-    wrong.set_xlabel(f"error of the direction, 1 - cosine ({_SMALLEST:g}: that or less)")
-    noisy.set_xlabel("noise to signal, in episodes")
-    wrong.set_yticks(range(len(SHOWN)), [row_title(key) for key in SHOWN])
-    wrong.set_ylim(len(SHOWN) - 0.5, -0.5)
-    figure.legend(*wrong.get_legend_handles_labels(), loc="outside upper center", ncols=len(TASKS))
-    return figure
 
 
 def _lengths(cases: Sequence[Case]) -> Figure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,20 +50,6 @@ class Check(NamedTuple):
         if self.predicted is None or self.measured is None:
             return self.predicted is self.measured
         return abs(self.predicted - self.measured) <= self.tolerance
-
-
-class Prediction(NamedTuple):
-    """A prediction.
-
-    Attributes:
-        name: Short name.
-        text: Prediction in a sentence.
-        checks: Function that yields its checks on the cases.
-    """
-
-    name: str
-    text: str
-    checks: Callable[[Sequence[Case]], Iterator[Check]]
 
 
 def grpo_factor(p: float, n: int) -> float:
@@ -202,76 +188,21 @@ def _noiseless(cases: Sequence[Case]) -> Iterator[Check]:
             yield Check(_case_label(case, "BAD, lambda_token 0"), 0.0, case.exact("BAD, lambda_token 0").nsr, 0.0)
 
 
-PREDICTIONS: tuple[Prediction, ...] = (
-    Prediction(
-        "exact critic",
-        "With exact values, action GAE, BAD at every lambda_token, both bi-level forms, ARCHER with gamma_token = 1, "
-        "and the return to go have a relative bias of at most 1e-10, on every task, policy and gamma.",
-        _unbiased,
-    ),
-    Prediction(
-        "any critic",
-        "At lambda = lambda_token = 1 BAD has no bias with any critic, fitted ones included (1e-10).",
-        _any_critic,
-    ),
-    Prediction(
-        "last anchor",
-        "Turn GAE anchored at the last token has no expected gradient: its cosine is undefined.",
-        _no_gradient,
-    ),
-    Prediction(
-        "mean anchor",
-        "Turn GAE anchored at the mean multiplies the gradient of token j of n by j / n (MultiKey, 1e-10).",
-        _shrunk("turn GAE, anchor mean", "exact", lambda case: lambda slot, n: (slot + 1) / (n + 1)),
-    ),
-    Prediction(
-        "NTPO",
-        "NTPO with its own exact values multiplies the gradient of slot p of n (from 0) by gamma^(n - p) (MultiKey).",
-        _shrunk("NTPO, lambda_token 1", "exact", lambda case: lambda slot, n: case.gamma ** (n - slot)),
-    ),
-    Prediction(
-        "flat critic",
-        "With a critic that has learnt no token structure, BAD multiplies it by lambda_token^(n - p): lambda_token .8.",
-        _shrunk("BAD, lambda_token 0.8", "flat", lambda case: lambda slot, n: 0.8 ** (n - slot)),
-    ),
-    Prediction(
-        "noise",
-        "Noise to signal of action GAE, BAD and bi-level GAE equals the closed form of MultiKey, for two and four "
-        "words and every P(right) (1e-10).",
-        _closed_noise,
-    ),
-    Prediction(
-        "matched traces",
-        "With one key, NTPO at lambda_token = 1 has the noise to signal of BAD at lambda_token = gamma (1e-10).",
-        _matched,
-    ),
-    Prediction("gamma 1", "At gamma = 1 NTPO and ARCHER have no bias (1e-10).", _undiscounted),
-    Prediction(
-        "half",
-        "lambda_token = 1 divides the noise to signal of action GAE by at most 2, and never raises it (exact values).",
-        _halved,
-    ),
-    Prediction(
-        "two words",
-        "With two words, one key, one decision and the uniform policy, the own noise is 0: BAD at lambda_token = 0 has "
-        "none, and ratios to it are undefined.",
-        _noiseless,
-    ),
-    Prediction("ReBN", "ReBN over an infinite batch has the direction of g_run exactly (1e-10).", _direction),
-    Prediction(
-        "leave-one-out",
-        "RLOO (for g_one), step and anchor leave-one-out (for g_run): bias within three standard errors, at every "
-        "group size.",
-        _sampled(("RLOO", "step leave-one-out", "anchor leave-one-out"), lambda n: 0.0),
-    ),
-    Prediction(
-        "Dr. GRPO",
-        "Dr. GRPO is (N - 1) / N times g_one: a relative bias of 1 / N, within three standard errors.",
-        _sampled(("Dr. GRPO",), lambda n: 1 / n),
-    ),
-    Prediction(
-        "GRPO",
-        "With returns of 0 or 1 and one start, GRPO is c_N(p) times g_one (three standard errors).",
-        _grpo,
-    ),
-)
+PREDICTIONS: Mapping[str, Callable[[Sequence[Case]], Iterator[Check]]] = {
+    "exact critic": _unbiased,
+    "any critic": _any_critic,
+    "last anchor": _no_gradient,
+    "mean anchor": _shrunk("turn GAE, anchor mean", "exact", lambda case: lambda slot, n: (slot + 1) / (n + 1)),
+    "NTPO": _shrunk("NTPO, lambda_token 1", "exact", lambda case: lambda slot, n: case.gamma ** (n - slot)),
+    "flat critic": _shrunk("BAD, lambda_token 0.8", "flat", lambda case: lambda slot, n: 0.8 ** (n - slot)),
+    "noise": _closed_noise,
+    "matched traces": _matched,
+    "gamma 1": _undiscounted,
+    "half": _halved,
+    "two words": _noiseless,
+    "ReBN": _direction,
+    "leave-one-out": _sampled(("RLOO", "step leave-one-out", "anchor leave-one-out"), lambda n: 0.0),
+    "Dr. GRPO": _sampled(("Dr. GRPO",), lambda n: 1 / n),
+    "GRPO": _grpo,
+}
+"""Checks of the predictions by name, in the order of docs/benchmarks/credit_truth.md, which words them."""

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import lang_envs  # registers the ids
+from benchmarks.exact.exploring import explore, random_policy
 from benchmarks.exact.gradients import Floats, TimedMDP
 from benchmarks.exact.problems import TokenMDP
-from benchmarks.runner.errors import StudyError
 from lang_envs.envs.multikey.admissible import key_slots
 
 _VECTORS = Path(__file__).parents[3] / "data/golden/credit/estimators.json"
-_MAX_STATES = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,50 +56,27 @@ def _tokenize() -> Callable[[str], tuple[int, ...]]:
 
 
 def explored(env_id: str) -> Problem:
-    """Return a deterministic environment as a problem, by breadth-first search through `get_state` and `set_state`.
+    """Return a deterministic environment as a problem.
 
     States are those of the world without its clock. The clock counts steps, or primitive moves where an action takes
     several, up to the environment's own time limit.
-
-    Raises:
-        StudyError: If there are more states than `_MAX_STATES`.
     """
     env = gym.make(env_id, disable_env_checker=True).unwrapped
     assert isinstance(env, lang_envs.LangEnv)
-    env.reset(seed=0)
-    clocks = {"steps": 0, "succeeded": False, "primitives": 0, "last_primitives": 0}
-
-    def unclocked(world: Any) -> Any:
-        return world._replace(**{name: value for name, value in clocks.items() if name in world._fields})
-
-    first = env.get_state()
-    first.pop("digest")
-    worlds, listed = [unclocked(first["world"])], []
-    ways: list[list[tuple[str, float, int | None, int, bool]]] = []
-    numbers = {worlds[0]: 0}
+    graph = explore(env, random_policy)
+    start = env.get_state()
+    start.pop("digest")
     texts: dict[tuple[str, tuple[str, ...]], int] = {}
-    while len(ways) < len(worlds):
-        state = first | {"world": worlds[len(ways)]}
-        env.set_state(state)
-        actions = tuple(env.admissible_actions() or ())
-        listed.append(texts.setdefault((str(env._describe()), actions), len(texts)))
-        outcomes = []
-        for action in actions:
-            env.set_state(state)
-            _, reward, terminated, _, info = env.step_text(action)
-            after, duration = env.get_state()["world"], int(info.get("primitive_steps", 1))
-            if not terminated and unclocked(after) not in numbers:
-                numbers[unclocked(after)] = len(worlds)
-                worlds.append(unclocked(after))
-            outcomes.append(
-                (action, reward, None if terminated else numbers[unclocked(after)], duration, info["success"])
-            )
-        ways.append(outcomes)
-        if len(worlds) > _MAX_STATES:
-            raise StudyError(f"Expected at most {_MAX_STATES:,} states; {env_id} has more. Fix: another task.")
-    limits: Any = env
-    limit = limits.max_primitives if hasattr(env, "max_primitives") else limits.max_steps
-    return _assembled(ways, listed, list(texts), limit, np.eye(1, len(ways) + 1)[0])
+    listed = []
+    for world in graph.worlds:
+        env.set_state(start | {"world": world})
+        question = str(env._describe()), tuple(env.admissible_actions() or ())
+        listed.append(texts.setdefault(question, len(texts)))
+    ways: list[list[tuple[str, float, int | None, int, bool]]] = [[] for _ in graph.worlds]
+    for edge in graph.edges:
+        after = None if edge.target < 0 else edge.target
+        ways[edge.source].append((edge.text, edge.reward, after, edge.duration, edge.success))
+    return _assembled(ways, listed, list(texts), graph.limit, np.eye(1, len(ways) + 1)[0])
 
 
 def _assembled(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.runner.errors import StudyError
 from benchmarks.studies.credit_truth.cases import Case, Measured, cases_of
 from benchmarks.studies.credit_truth.measuring import TruthJob
-from benchmarks.studies.credit_truth.predictions import PREDICTIONS
+from benchmarks.studies.credit_truth.predictions import PREDICTIONS, Check
 from benchmarks.studies.credit_truth.sampling import CHUNK
 from benchmarks.studies.credit_truth.tables import tables
 from benchmarks.studies.engine.pieces import Pieces
@@ -88,7 +88,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
         else:
             cases += cases_of(job.parameters, job.policy, piece)
             runs.append(job.name)
-    checked = [_checked(prediction, cases) for prediction in PREDICTIONS]
+    checked = [_checked(name, list(checks(cases))) for name, checks in PREDICTIONS.items()]
     content = {
         "gae_lambda": 0.95,
         "episodes_per_part": CHUNK,
@@ -105,8 +105,7 @@ def _report(options: Options, pieces: Pieces) -> Report:
     return Report(content, pictures(cases))
 
 
-def _checked(prediction: Any, cases: list[Case]) -> dict[str, Any]:
-    checks = list(prediction.checks(cases))
+def _checked(name: str, checks: Sequence[Check]) -> dict[str, Any]:
     failures = [
         {"case": check.case, "predicted": check.predicted, "measured": check.measured}
         for check in checks
@@ -118,8 +117,7 @@ def _checked(prediction: Any, cases: list[Case]) -> dict[str, Any]:
         if check.predicted is not None and check.measured is not None
     ]
     return {
-        "name": prediction.name,
-        "text": prediction.text,
+        "name": name,
         "checked": len(checks),
         "held": len(checks) - len(failures),
         "largest_difference": float(f"{max(differences):.3g}") if differences else None,

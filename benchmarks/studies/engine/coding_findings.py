@@ -97,7 +97,7 @@ class TableFindings(NamedTuple):
 
     Attributes:
         table: Name of the table.
-        preprocessing: "published" where its figures may stand beside published ones.
+        preprocessing: Preprocessing of its rows.
         runs: Pieces by method and seed.
         names: Names of the pieces, for repeating a run.
     """
@@ -155,6 +155,4 @@ def coding_tables(content: Mapping[str, Any]) -> Iterator[Table]:
             ends = (interval_cell(summary["end"][measure]) for measure in measures)
             rows.append((method, str(len(summary["seeds"])), *ends, f"{summary['length']:.0f}", *best))
         remark = f"{table['preprocessing']} preprocessing. Id: {identifier(content['study'], name)}."
-        if cited := ", ".join(f"{method} {value:.4f}" for method, value in table["published"].items()):
-            remark += f" Published on the same arrays, each by its own protocol: {cited}."
         yield Table(name, head, rows, remark)

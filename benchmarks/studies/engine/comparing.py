@@ -96,10 +96,9 @@ class Comparing(NamedTuple):
         }
         if not any(finding.methods for finding in findings):
             return Report(content, {})
-        from benchmarks.studies.engine.pictures import curves_figure, dots_figure
+        from benchmarks.studies.engine.pictures import curves_figure
 
-        areas = dots_figure(findings, "area", "mean height of the learning curve")
-        return Report(content, {"": curves_figure(findings, self.title), "_areas": areas})
+        return Report(content, {"": curves_figure(findings, self.title)})
 
     def tables(self, content: Mapping[str, Any]) -> Iterator[Table]:
         """Yield the tables of the content of its JSON file, for the terminal and the site."""

@@ -1,9 +1,9 @@
-"""Pictures of studies: learning curves, areas with intervals, scores on unseen tasks, attempts at code."""
+"""Pictures of studies: learning curves, attempts at code."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from benchmarks.reports.plots import PALETTE, color_places, draw_curves, plain_label, style
+from benchmarks.reports.plots import PALETTE, color_places, draw_curves, style
 from benchmarks.studies.engine.coding_findings import MEASURES, TableFindings, areas_of, interval_of
 from benchmarks.studies.engine.findings import Findings
 from lang_envs.datasets.generated import NAME as GENERATED
-from lang_envs.report.statistics import Floats, estimate
+from lang_envs.report.statistics import Floats
 from poad_sb3.common.episode_lines import discount_of
 
 if TYPE_CHECKING:
@@ -84,33 +84,6 @@ def _legend(figure: Figure, grid: NDArray[Any]) -> None:
     names = [name for name in handles if name not in lines] + [name for name in lines if name in handles]
     ncols = max(1, int(72 * figure.get_figwidth() / (_LETTER * max(map(len, names)) + _HANDLE)))
     figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=ncols)
-
-
-@style()
-def dots_figure(findings: Sequence[Findings], measure: str, xlabel: str) -> Figure:
-    """Draw a panel for each comparison: a dot for every run, and interquartile means with intervals."""
-    shown = [finding for finding in findings if finding.methods]
-    n_arms = max(len(finding.comparison.arms) for finding in shown)
-    figure, grid = panels(len(shown), 4, 3.6, 1.1 + 0.34 * n_arms)
-    places = color_places(_names(findings))
-    for axes, finding in zip(grid.flat, shown, strict=False):
-        _dots_panel(axes, finding, measure, places)
-        axes.set_xlabel(xlabel)
-    return figure
-
-
-def _dots_panel(axes: Axes, findings: Findings, measure: str, places: Mapping[str, int]) -> None:
-    names = [arm.name for arm in findings.comparison.arms if arm.name in findings.methods]
-    for row, name in enumerate(names):
-        scores, color = findings.methods[name].scores(measure), PALETTE[places[name] % len(PALETTE)]
-        axes.plot(scores, [row] * len(scores), "o", color=color, markersize=4, alpha=0.45, linewidth=0)
-        value = estimate([scores])
-        axes.plot([value.value], [row], "|", color=color, markersize=15, markeredgewidth=2.2)
-        if value.low is not None and value.high is not None:
-            axes.plot([value.low, value.high], [row, row], color=color, linewidth=2)
-    axes.set_yticks(range(len(names)), list(map(plain_label, names)))
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.set_title(findings.comparison.task.name, fontsize=9)
 
 
 # ---------------------------------------------------------------------- code

@@ -27,7 +27,7 @@ twelve columns.
 
 The code for generated tables is the shortest of 14 programs that are within 0.01 of the best on the tables of 40 seeds
 (10,000 to 10,039: mean AUC 0.7845, the best 0.7942). Its score on other tables:
-`python -m benchmarks measure datasci-generated`.
+`python -m benchmarks measure datasci-scores`.
 
 The fallback, a vote of a linear model and boosted trees, serves airlines, breast-w and spaceship-titanic (their rows
 were not available for a search), synthetic stand-ins, whose columns all count, and

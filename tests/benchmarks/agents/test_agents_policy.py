@@ -37,8 +37,9 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {**made, "BADQ": folder / "BADQ.zip"}
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(
+    "name", ["POAD", *(pytest.param(name, marks=pytest.mark.matrix) for name in ("NTPO", "TWOSOME"))]
+)
 def test_a_checkpoint_acts_as_the_model_predicts_and_knows_its_credit(name: str, checkpoints: dict[str, Path]) -> None:
     agent = make_agent(f"checkpoint:{checkpoints[name]}", device="cpu", deterministic=True)
     model = TRAINED[name].load(checkpoints[name], device="cpu")

@@ -10,15 +10,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import pytest
 
-from benchmarks.performance.datasci_scores import CEILING, GENERATED_ID, PROGRAMS, scores_of_table, summaries
-from benchmarks.performance.env_scores import (
-    LISTED_IDS,
-    Policy,
-    oracle_policy,
-    random_policy,
-    score,
-    score_both,
-)
+from benchmarks.exact.exploring import Policy, random_policy
+from benchmarks.performance.env_scores import LISTED_IDS, oracle_policy, score, score_both
 from benchmarks.runner.machine import RESULTS
 from lang_envs import ENV_ROWS, LangEnv
 from lang_envs.core import Outcome
@@ -196,20 +189,6 @@ def test_the_committed_scores_are_those_of_this_code(env_id: str, committed: dic
 
 def test_every_id_is_scored_in_one_way(committed: dict[str, Any]) -> None:
     """Except ids whose table has to be fetched, or is the user's: their scores cannot be measured again without it."""
-    files = (RESULTS / f"{name}.json" for name in ("datasci_scores", "datasci_generated"))
-    coding = [env_id for file in files for env_id in json.loads(file.read_text(encoding="utf-8"))["scores"]]
+    coding = json.loads((RESULTS / "datasci_scores.json").read_text(encoding="utf-8"))["scores"]
     exact = [row.id for row in ENV_ROWS if row.id.startswith(("KeyToken-", "MultiKey-"))]  # scores in closed form
     assert [*committed, *coding, *exact] == [row.id for row in ENV_ROWS if not row.trial]
-
-
-def test_scores_of_one_generated_table() -> None:
-    pytest.importorskip("sklearn", reason="the extra datasci is not installed")
-    found = scores_of_table(0, {"oracle": PROGRAMS["oracle"]})
-    env = gym.make(GENERATED_ID).unwrapped
-    env.reset(seed=0)
-    assert found["oracle"] == pytest.approx(env.step_text(env.oracle_action())[1])
-    assert found["oracle"] < found[CEILING]
-    rows = summaries([found, {name: score - 0.2 for name, score in found.items()}])
-    assert rows["oracle"]["mean"] == pytest.approx(found["oracle"] - 0.1)
-    with pytest.raises(RuntimeError, match="Expected broken to run on the table of seed 0; got ZeroDivisionError"):
-        scores_of_table(0, {"broken": "1 / 0"})

@@ -21,7 +21,6 @@ from benchmarks.references.datasci_baselines import (
     run,
     tables_here,
 )
-from benchmarks.references.published import published
 from lang_envs.datasets import BUNDLED, DATASETS, Dataset, load, store
 from lang_envs.datasets.manifest import manifest
 from lang_envs.envs.datascicoding.oracle import oracle_code
@@ -46,9 +45,6 @@ def test_balance_scale_agrees_with_the_facts(name: str, per_split: tuple[float, 
     summary = evaluation.summary()
     assert summary["mean"] == pytest.approx(np.mean(per_split), abs=1e-3)
     assert summary["std"] == pytest.approx(np.std(per_split), abs=1e-3)
-
-
-# Measured with two versions of scikit-learn, too, on the arrays that the paper's code builds.
 
 
 def committed() -> dict[str, Any]:
@@ -123,4 +119,3 @@ def test_the_committed_file() -> None:
         assert one["digest"] == arrays.digest
         assert (one["preprocessing"], one["versions"]) == (preprocessing_of(name), found["versions"])
         assert list(one["models"]) == [model.name for model in MODELS]
-        assert one["published"] == published(name)

@@ -103,8 +103,11 @@ def test_the_area_is_the_mean_height() -> None:
 COMPARING = [study for study in ALL if isinstance(study, Comparing)]
 
 
-@pytest.mark.matrix_after(1)
-@pytest.mark.parametrize("study", COMPARING, ids=lambda study: study.name)
+@pytest.mark.parametrize(
+    "study",
+    [COMPARING[0], *(pytest.param(study, marks=pytest.mark.matrix) for study in COMPARING[1:])],
+    ids=lambda study: study.name,
+)
 def test_every_method_is_tuned_alike_and_never_on_final_seeds(study: Comparing, tmp_path: Path) -> None:
     jobs = _trainings(fill_study(study, Options(seeds=study.seeds), Pieces(tmp_path), lambda _: result(0.9)))
     tuned = [job for job in jobs if job.seed in TUNING_SEEDS]

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from standins import Cut, Hang, Status
-from token_server import TokenStandIn
+from token_server import TokenStandIn, flat_model
 from toy import Collector, batch_of, make_agent, randomise
 
-from benchmarks.performance.mismatch import flat_model
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions import EndpointDistribution
 from poad_sb3.distributions.endpoint import TokenServer
