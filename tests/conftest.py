@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -54,7 +53,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as `matrix`: ids beyond the first of a family, and rows of a product beyond those of `matrix_after(n)`.
+    """Mark ids beyond the first of a family as `matrix`.
 
     Ids with another table of one class are left out where a test is marked `one_table`. Tests whose timeout is longer
     than the default come first: one that a worker starts last runs on alone.
@@ -74,14 +73,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in set(left_out)]
     default = float(config.getini("timeout"))
     items.sort(key=lambda item: -max([default, *getattr(item.get_closest_marker("timeout"), "args", ())]))
-    n_rows: Counter[str] = Counter()
     for item in items:
         env_id = item.callspec.params.get("env_id") if hasattr(item, "callspec") else None
-        is_variant = env_id in IDS and env_id not in FAMILY_IDS and not item.get_closest_marker("every_id")
-        function = item.nodeid.partition("[")[0]
-        n_rows[function] += 1
-        limit = item.get_closest_marker("matrix_after")
-        if is_variant or (limit is not None and n_rows[function] > limit.args[0]):
+        if env_id in IDS and env_id not in FAMILY_IDS and not item.get_closest_marker("every_id"):
             item.add_marker("matrix")
 
 
