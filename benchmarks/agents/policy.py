@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from poad_sb3.distributions.base import SampledAction, TokenPath
     from poad_sb3.prompts import Question
 
+    _Choice = tuple[ActionDistribution, Question, Sequence[str] | None, SampledAction]
+
 
 _REMEMBERED = 4_096
 """Number of actions (with their prompts) whose values are kept; small tasks revisit the same ones."""
@@ -36,6 +39,7 @@ class PolicyAgent(Agent):
         settings: Values that identify the agent.
         deterministic: Whether to choose the most probable action instead of sampling.
         whole_values: Whether the critic values whole actions only; every token then has the value before the action.
+        critics: Policies by name whose critics value the same actions, in recorded steps.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class PolicyAgent(Agent):
         *,
         deterministic: bool,
         whole_values: bool = False,
+        critics: Mapping[str, LLMPolicy] = MappingProxyType({}),
     ) -> None:
         from poad_sb3.distributions.base import ScoreCache
         from poad_sb3.distributions.lru_cache import LRUCache
@@ -53,12 +58,12 @@ class PolicyAgent(Agent):
 
         self.name, self.settings = name, {**settings, "deterministic": deterministic}
         self.policy = policy
-        self._deterministic, self._whole_values = deterministic, whole_values
+        self._deterministic, self._whole_values, self._critics = deterministic, whole_values, critics
         self._scores = ScoreCache([parameter for parameter in policy.parameters() if parameter.requires_grad])
         self.read = LRUCache(self._read_path, _REMEMBERED)  # the weights stay the same here
         self._context, self._has_begun = episode_context(policy.lm.prompter.template.context_spec), False
         self._rng = np.random.default_rng()
-        self._chosen: tuple[ActionDistribution, Question, Sequence[str] | None, SampledAction] | None = None
+        self._chosen: _Choice | None = None
 
     @classmethod
     def of(cls, model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> Self:
@@ -87,7 +92,23 @@ class PolicyAgent(Agent):
         """See `Agent.step_fields`."""
         from poad_sb3.common.token_fields import token_fields
 
-        return {} if self._chosen is None else token_fields(*self._chosen, self._scores)
+        if self._chosen is None:
+            return {}
+        judged = {name: self._values_by(policy, self._chosen) for name, policy in self._critics.items()}
+        return {**token_fields(*self._chosen, self._scores), **({"critic_values": judged} if judged else {})}
+
+    def _values_by(self, critic: LLMPolicy, chosen: _Choice) -> list[float]:
+        """Return the values before the tokens of an action by the critic of another policy."""
+        from poad_sb3.distributions.base import Leaves
+
+        _, question, actions, sampled = chosen
+        path = sampled.path
+        if critic.critic is not None and critic.critic.reads_leaves and actions is not None:
+            by_text = self.policy.action_probabilities(question.text, actions)
+            leaves = Leaves(tuple(map(critic.lm.action_ids, actions)), tuple(by_text[action] for action in actions))
+            path = path._replace(leaves=leaves)
+        values: list[float] = critic.token_values([path]).values[0].tolist()
+        return values if len(values) == len(path.action) else values[:1] * len(path.action)
 
     def final_value(self, observation: str, info: Mapping[str, Any]) -> float | None:
         """See `Agent.final_value`."""
@@ -198,6 +219,7 @@ def checkpoint(
     device: str = "auto",
     model: str | None = None,
     revision: str | None = None,
+    critics: str = "",
 ) -> PolicyAgent:
     """Return a saved POAD, NTPO, TWOSOME, GLAM, ARCHER or BADQ: a checkpoint, or the folder of a run.
 
@@ -207,9 +229,11 @@ def checkpoint(
         device: Torch device, or `"auto"`.
         model: Present location of the base model, if it has moved.
         revision: Revision of the base model there, if it has moved.
+        critics: Paths of further checkpoints or runs of the same base model, with commas between: recorded steps have
+            the credit by each of their critics.
 
     Raises:
-        AgentError: If the path is empty.
+        AgentError: If the path is empty, or a further checkpoint has no critic or another base model.
         PoadError: If the checkpoint cannot be loaded.
     """
     from poad_sb3.runs.loading import find_checkpoint, load_checkpoint
@@ -219,6 +243,16 @@ def checkpoint(
     file, _ = find_checkpoint(Path(path))
     moved = {name: value for name, value in (("model", model), ("revision", revision)) if value is not None}
     trained = load_checkpoint(file, device=device, policy_kwargs=moved)
+    judges = {}
+    for other in filter(None, critics.split(",")):
+        judge: Any = load_checkpoint(find_checkpoint(Path(other))[0], device=device, policy_kwargs=moved).policy
+        has_values = hasattr(judge, "token_values") and judge.critic is not None
+        if not has_values or judge.lm.fingerprint != trained.policy.lm.fingerprint:
+            raise AgentError(
+                f"Expected critics of trainings on the same base model; {other} has none, or another model. "
+                "Fix: another checkpoint."
+            )
+        judges[other] = judge
     settings: dict[str, JSON] = {
         "algorithm": type(trained).__name__,
         "steps": trained.num_timesteps,
@@ -231,6 +265,7 @@ def checkpoint(
         settings,
         deterministic=deterministic,
         whole_values=getattr(trained, "credit_level", None) == "action",
+        critics=judges,
     )
 
 

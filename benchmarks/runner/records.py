@@ -47,6 +47,13 @@ def episode_record(job: Job, agent: str, discount: float, result: Result) -> dic
     }
 
 
+def _credit_by_critic(steps: Sequence[Step], rewards: Sequence[float]) -> dict[str, list[list[float]]]:
+    """Compute POAD's advantages by the values of each further critic."""
+    names = steps[0].fields.get("critic_values", {}) if steps else {}
+    values = {name: [step.fields["critic_values"][name] for step in steps] for name in names}
+    return {name: credit_of_episode(rewards, rows)["POAD"] for name, rows in values.items()}
+
+
 def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
     """Return the lines of the steps of an episode."""
     values = [step.decision.credit.values for step in steps if step.decision.credit is not None]
@@ -55,6 +62,7 @@ def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
     is_valued = values and len(values) == len(steps) and all(values)
     rewards, end = [step.reward for step in steps], steps[-1].final_value if steps else None
     credits = credit_of_episode(rewards, values, end or 0.0) if is_valued else {}
+    by_critic = {} if end is not None else _credit_by_critic(steps, rewards)  # their value of that end is not known
     records = []
     for number, step in enumerate(steps):
         record = step_line(
@@ -75,7 +83,10 @@ def step_records(job: Job, steps: Sequence[Step]) -> list[dict[str, Any]]:
             record["advantages"] = {name: rows[number] for name, rows in credits.items()}
         if step is steps[-1]:
             record["final_observation"] = step.next_observation
-        record = {**record, **step.fields, **code_fields(step.info, step.reward), **record}  # fields replace nothing
+        fields = {name: value for name, value in step.fields.items() if name != "critic_values"}
+        if by_critic:
+            record["credits"] = {name: rows[number] for name, rows in by_critic.items()}
+        record = {**record, **fields, **code_fields(step.info, step.reward), **record}  # fields replace nothing
         if step.final_value is not None:
             record["final_value"] = step.final_value
         records.append(record)

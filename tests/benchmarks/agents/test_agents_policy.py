@@ -14,9 +14,15 @@ from playing import play, texts
 
 from benchmarks.agents import AgentError, make_agent
 from benchmarks.agents.policy import PolicyAgent
+from benchmarks.runner.episodes import Step, make_text_env, play_episode
+from benchmarks.runner.plan import Job
+from benchmarks.runner.records import step_records
 from lang_envs import TokenSequence
+from lang_envs.report.results import check_step
 from poad_sb3 import BADQ, NTPO, POAD, TWOSOME, CheckpointError
+from poad_sb3.distributions.base import Leaves, TokenPath
 from poad_sb3.pocket import POCKET_FOLDER
+from poad_sb3.prompts import Question
 
 torch.set_num_threads(1)
 SALAD, CODING = "Overcooked-TomatoSalad-v0", "DataSciCoding-iris-v0"
@@ -55,6 +61,37 @@ def test_a_checkpoint_acts_as_the_model_predicts_and_knows_its_credit(name: str,
         observed = {"text": step.observation, "admissible_actions": json.dumps(step.actions)}
         assert credit.values[0] == pytest.approx(float(model.policy.predict_values(observed)[0]), abs=1e-5)
         assert (len(set(credit.values)) == 1) == (name == "TWOSOME")  # it values whole actions
+
+
+def test_recorded_steps_have_the_credit_of_further_critics(tmp_path: Path) -> None:
+    made = {}
+    for critic in ("token", "dueling", "marginal"):
+        model = POAD("LLMPolicy", "MultiKey-v0", critic=critic, n_steps=32, n_epochs=1, seed=0, device="cpu").learn(32)
+        made[critic] = model
+        model.save(tmp_path / critic)
+    others = [str(tmp_path / f"{critic}.zip") for critic in ("dueling", "marginal", "token")]
+    agent = make_agent(f"checkpoint:{tmp_path / 'token'}.zip", device="cpu", critics=",".join(others))
+    steps: list[Step] = []
+    play_episode(make_text_env("MultiKey-v0", {}), agent, 0, 1.0, steps.append)
+    records = step_records(Job("MultiKey-v0", 0, 0), steps)
+    check_step(json.loads(json.dumps(records[0])))
+    assert "critic_values" not in records[0]
+    for record in records:
+        assert list(record["credits"]) == others
+        assert record["credits"][others[2]] == pytest.approx(record["advantages"]["POAD"])
+    policy, actions, text = made["token"].policy, tuple(steps[0].admissible_actions), steps[0].decision.text
+    chances = policy.action_probabilities(steps[0].observation, actions)
+    leaves = Leaves(tuple(map(policy.lm.action_ids, actions)), tuple(chances.values()))
+    prompt = policy.distribution.prompt(Question(steps[0].observation, actions))
+    path = TokenPath(prompt, policy.lm.action_ids(text), ())
+    for critic in ("dueling", "marginal"):
+        expected = made[critic].policy.token_values([path._replace(leaves=leaves)]).values[0]
+        assert steps[0].fields["critic_values"][str(tmp_path / f"{critic}.zip")] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_critic_of_another_model_is_refused(checkpoints: dict[str, Path]) -> None:
+    with pytest.raises(AgentError, match=r"Expected critics of trainings on the same base .*BADQ\.zip has none"):
+        make_agent(f"checkpoint:{checkpoints['POAD']}", device="cpu", critics=str(checkpoints["BADQ"]))
 
 
 def test_samples_follow_from_the_seed_whatever_was_played_before(checkpoints: dict[str, Path]) -> None:
