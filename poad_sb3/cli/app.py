@@ -231,31 +231,13 @@ def export(
         bool, typer.Option("--merge", help="Merge the adapter into the base model, and write the whole.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
-    check: Annotated[
-        str | None,
-        typer.Option(help="error or warn: what to do if the merged model gives other log-probabilities."),
-    ] = None,
-    push: Annotated[
-        str | None, typer.Option(metavar="USER/REPO", help="Then upload it to this repository of the hub.")
-    ] = None,
-    public: Annotated[bool, typer.Option("--public", help="With --push: a repository that everybody sees.")] = False,
     settings: Moved = None,
 ) -> None:
     """Write an agent as a PEFT adapter or a whole model, for use without poad_sb3."""
     require_llm()
     from poad_sb3.cli.export import export_run
 
-    export_run(
-        console(),
-        source,
-        folder,
-        settings or (),
-        merge=merge,
-        overwrite=overwrite,
-        check=check,
-        repo_id=push,
-        public=public,
-    )
+    export_run(console(), source, folder, settings or (), merge=merge, overwrite=overwrite)
 
 
 @app.command()

@@ -108,7 +108,9 @@ COMPARING = [study for study in ALL if isinstance(study, Comparing)]
 def test_every_method_is_tuned_alike_and_never_on_final_seeds(study: Comparing, tmp_path: Path) -> None:
     jobs = _trainings(fill_study(study, Options(seeds=study.seeds), Pieces(tmp_path), lambda _: result(0.9)))
     tuned = [job for job in jobs if job.seed in TUNING_SEEDS]
-    budgets = Counter((type(job), job.env_id, job.algorithm, str({**job.arguments, "learning_rate": 0})) for job in tuned)
+    budgets = Counter(
+        (type(job), job.env_id, job.algorithm, str({**job.arguments, "learning_rate": 0})) for job in tuned
+    )
     n_rates = {len(RATES), len(RATES) + len(BEYOND[0])}  # the fake results are best at the edge
     assert set(budgets.values()) <= {n * len(TUNING_SEEDS) for n in n_rates}
     assert not any(job.evaluation.tests for job in tuned)
