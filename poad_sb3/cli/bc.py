@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from lang_envs.cli.common import echo
+from lang_envs.cli.common import console, echo
 from lang_envs.files import write_text
 from lang_envs.report.results import read_results
 from lang_envs.report.statistics import wilson_interval
@@ -23,7 +22,7 @@ from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_
 from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, environments, fail, require_device
 from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.train import make_algorithm
-from poad_sb3.cli.train_options import TrainOptions
+from poad_sb3.cli.train_options import Options, new_run
 from poad_sb3.runs.run_folder import RunFolder, session
 
 _PLAYED, _NOISE = 100, 0.3
@@ -31,8 +30,7 @@ _PLAYED, _NOISE = 100, 0.3
 
 
 def clone(
-    console: Console,
-    options: TrainOptions,
+    options: Options,
     env_ids: Sequence[str],
     files: Sequence[Path],
     out: Path,
@@ -48,7 +46,6 @@ def clone(
     """Clone episodes, save the algorithm, and show its scores in each environment before and after.
 
     Args:
-        console: Console to print to.
         options: Method, preset, seed and arguments, with the first environment.
         env_ids: Ids of the environments of the episodes.
         files: Results files with recorded steps.
@@ -61,7 +58,7 @@ def clone(
         eval_episodes: Number of episodes of an evaluation, in each environment.
         progress: Progress lines that report the phase.
     """
-    folder, began, seed = RunFolder(out), time.perf_counter(), options.seed or 0
+    folder, began, seed = RunFolder(out), time.perf_counter(), options.get("seed", 0)
     if folder.latest.exists() or folder.config_file.exists():
         fail(f"{out} holds a checkpoint or a run already. Fix: another --out.")
     if len({*env_ids}) < len(env_ids):
@@ -72,12 +69,12 @@ def clone(
     noise = noise or (_NOISE,)
     if len(noise) not in (1, len(env_ids)):
         fail(f"Expected one --oracle-noise, or one for each of {len(env_ids)} --env; got {len(noise)}.")
-    require_device(options.arguments.get("device", "auto"))
-    config, env_kwargs = options.new(), dict(options.env_kwargs)
+    config, env_kwargs = new_run(options), options["env_kwargs"]
+    require_device(config.given.get("device", "auto"))
     progress.phase = "making environments"
     envs = environments(config.env_id, env_kwargs, config.n_envs)
     progress.phase = "loading the model"
-    model = make_algorithm(config, envs, options.arguments.get("device", "auto"), options.arguments)
+    model = make_algorithm(config, envs, options["given"])
 
     def evaluate(number: int) -> dict[str, _Score]:
         """Return the scores of an evaluation in each environment; each number has its own episodes."""
@@ -91,7 +88,7 @@ def clone(
             successes = {name: _successes(name, score) for name, score in evaluate(epoch).items()}
             rate = sum(successes.values()) / (eval_episodes * len(successes))
             text += "".join(f", {name} {count / eval_episodes:.2f}" for name, count in successes.items())
-        console.print(f"epoch {epoch}: {text}", markup=False, highlight=False, soft_wrap=True)
+        echo(f"epoch {epoch}: {text}")
         epochs.append({"negative_log_likelihood": loss, "mean_success": rate})
         return stop_at is None or rate is None or rate < stop_at
 
@@ -99,7 +96,7 @@ def clone(
     with _failures(folder), closing(envs):
         progress.phase = "playing and reading episodes"
         shares = dict(zip(env_ids, noise if len(noise) > 1 else [*noise] * len(env_ids), strict=True))
-        episodes = [episode for file in files for episode in _of(env_ids, env_kwargs, file, console)]
+        episodes = [episode for file in files for episode in _of(env_ids, env_kwargs, file)]
         first = 1 + max((episode[0]["episode"] for episode in episodes if episode[0]["seed"] == seed), default=-1)
         for name, share in shares.items():
             episodes += oracle_episodes(name, n_played, noise=share, seed=seed, env_kwargs=env_kwargs)
@@ -134,9 +131,9 @@ def clone(
                 "seconds": round(time.perf_counter() - began, 1),
             }
             write_text(folder.path / "bc.json", json.dumps(record, indent=2, default=str) + "\n")
-    console.print(_table(before, after, eval_episodes))
+    console().print(_table(before, after, eval_episodes))
     line = f"{folder.latest}: {record['steps']} steps of {len(episodes)} episodes, {len(epochs)} epochs"
-    console.print(f"{line}, {record['seconds']:.0f} s", markup=False, highlight=False, soft_wrap=True)
+    echo(f"{line}, {record['seconds']:.0f} s")
 
 
 @contextmanager
@@ -161,7 +158,7 @@ def _left_over(folder: RunFolder) -> str:
     return "Nothing was saved."
 
 
-def _of(env_ids: Sequence[str], env_kwargs: Mapping[str, Any], file: Path, console: Console) -> list[Episode]:
+def _of(env_ids: Sequence[str], env_kwargs: Mapping[str, Any], file: Path) -> list[Episode]:
     """Return the episodes of a file that belong to some environments, without those with invalid actions."""
     episodes = recorded_episodes(file)
     kept = [episode for episode in episodes if episode[0]["env"] in env_ids]
@@ -174,8 +171,7 @@ def _of(env_ids: Sequence[str], env_kwargs: Mapping[str, Any], file: Path, conso
         echo(f"poad: warning: {line}.", err=True)
     valid = [episode for episode in kept if not any(line.get("invalid", False) for line in episode)]
     if len(valid) < len(kept):
-        line = f"{file}: {len(kept) - len(valid)} of {len(kept)} episodes have invalid actions and are left out"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        echo(f"{file}: {len(kept) - len(valid)} of {len(kept)} episodes have invalid actions and are left out")
     if not valid:
         raise ValueError(f"Expected episodes of valid actions in {file}; got none. Fix: another file, or --n-episodes.")
     return valid

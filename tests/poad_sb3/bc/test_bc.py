@@ -348,6 +348,7 @@ SMALL = ("--set", "batch_size=8", "--set", "policy_kwargs.critic_arch=[8]")
 SHORT = ("--n-epochs", "2", "--eval-episodes", "3", *SMALL)
 
 
+@pytest.mark.filterwarnings("default:Only the adapter")
 def test_the_commands_from_episodes_to_reinforcement_learning(run: Run) -> None:
     output = run("bc", "--env", KEYS, "--env", "MultiKey-v0", "--n-episodes", "4", "--out", "base", *SHORT)
     record = json.loads(Path("base/bc.json").read_text())
