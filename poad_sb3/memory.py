@@ -24,7 +24,6 @@ from poad_sb3.common.critics import MarginalCritic
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions import CandidateDistribution, TrieDistribution
 from poad_sb3.language_model import lm_head
-from poad_sb3.language_model.decoding import CACHE_ROOM
 from poad_sb3.language_model.language_model import CACHED_PER_FORWARD
 from poad_sb3.language_model.loading import DTYPES
 from poad_sb3.language_model.lora import adapt
@@ -333,7 +332,8 @@ def _decoding(size: ModelSize, settings: ModelSettings, workload: Workload) -> i
     """Return the memory of keys and values, of the pass over all prompts at once, and of merged weights."""
     if not workload.n_texts:
         return 0
-    cache = size.itemsize * size.kv_width * (workload.text_tokens + CACHE_ROOM)
+    # A new token copies the keys and values of a layer.
+    cache = size.itemsize * size.kv_width * workload.text_tokens * (size.layers + 1) // size.layers
     prompt = size.saved // size.layers * workload.text_tokens  # without gradients, about the tensors of one layer
     merged = _FLOAT32 * size.adapted if size.itemsize == _FLOAT32 and settings.quantization is None else 0
     return merged + workload.n_texts * (cache + prompt)

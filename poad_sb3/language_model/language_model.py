@@ -37,7 +37,7 @@ from poad_sb3.language_model.lm_head import (
     vocabulary_statistics,
 )
 from poad_sb3.language_model.loading import ModelFactory, ModelSource, context_length, load
-from poad_sb3.language_model.lora import adapt, bypassed, fingerprint, is_quantized, merged
+from poad_sb3.language_model.lora import adapt, fingerprint, is_quantized, merged
 from poad_sb3.language_model.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.language_model.self_check import (
     adjust_logits,
@@ -447,7 +447,7 @@ class LanguageModel(nn.Module):
         elif self.ref_model is not None:
             yield self.ref_model
         elif isinstance(self.network, PeftModel):
-            with bypassed(self.network):
+            with self.network.disable_adapter():
                 yield self.base
         else:
             raise ModelError(

@@ -102,7 +102,7 @@ def test_an_estimate_by_hand() -> None:
         itemsize=4, saved=1000,
     )  # fmt: skip
     workload = Workload(
-        pass_tokens=6, scored=3, children=5.0, n_texts=3, text_tokens=5, rollout_tokens=7, gradient_sums=2
+        pass_tokens=6, scored=3, children=5.0, n_texts=3, text_tokens=9, rollout_tokens=7, gradient_sums=2
     )
     needed = estimate(size, ModelSettings(critic_arch=(4,)), workload)
     assert needed == MemoryEstimate(
@@ -113,7 +113,7 @@ def test_an_estimate_by_hand() -> None:
         activations=6 * (1000 + 200 + 5 * 6),  # saved tensors, work space, mask
         logits=3 * 5 * 8 * (4 + 4 + 4),  # rows of the head, hidden states, and the product
         gradients=2 * 4 * 100,
-        decoding=3 * (4 * 16 * (5 + 64) + 5 * 500) + 4 * 50,  # the last: adapted matrices, merged
+        decoding=3 * (4 * 16 * 9 * 3 // 2 + 9 * 500) + 4 * 50,  # the last: adapted matrices, merged
         values=4 * 7 * 2 * (8 + 4),
     )
     assert needed.total == sum(needed[:4]) + needed.decoding, "rollout and update take turns"
@@ -162,7 +162,7 @@ def test_the_head_holds_what_is_estimated(sampling: str) -> None:
 
 @pytest.mark.parametrize("n_texts", [1, 20])
 def test_decoding_holds_at_most_what_is_estimated(n_texts: int) -> None:
-    """A pass over prompts of 90 tokens, and 70 tokens more; the cache moves once."""
+    """A pass over prompts of 90 tokens, and 70 tokens more."""
     model = LlamaForCausalLM(LlamaConfig(
         hidden_size=64, num_hidden_layers=6, intermediate_size=176, num_attention_heads=4, num_key_value_heads=2,
         vocab_size=100,

@@ -1,4 +1,4 @@
-"""Continuing prompts: caches that grow in place, prompts that are equal, adapters that are added up."""
+"""Continuing prompts: prompts that are equal, adapters that are added up."""
 
 from __future__ import annotations
 
@@ -15,62 +15,18 @@ from hypothesis import strategies as st
 from peft.tuners import lora
 from torch import Tensor, nn
 from toy import properties, randomise
-from transformers.cache_utils import DynamicLayer
 
 from poad_sb3.distributions.free import generate
-from poad_sb3.language_model import decoding
-from poad_sb3.language_model.decoding import _GrowingLayer
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.lora import merged
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.settings.sampling import SamplingSettings
-
-HEADS, SIZE = 2, 3
 
 
 @pytest.fixture(autouse=True)
 def _no_gradients() -> Iterator[None]:
     with torch.no_grad():
         yield
-
-
-@pytest.fixture
-def small_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "CACHE_ROOM", 3)
-
-
-# ------------------------------------------------------------------ the cache
-
-
-@properties
-@hypothesis.given(
-    steps=st.lists(st.one_of(st.integers(1, 4), st.lists(st.integers(0, 100), min_size=1, max_size=4)), max_size=25),
-    room=st.integers(0, 4),
-)
-@hypothesis.example(steps=[1, [1, 0, 1], 1, 1, [2], 1, [0], 1], room=1)
-@hypothesis.example(steps=[5, *[1] * 20], room=3)
-def test_a_growing_cache_holds_what_the_plain_one_holds(steps: list[int | list[int]], room: int) -> None:
-    """Tokens come, and rows are chosen, repeated and put into another order, in any order of these."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoding, "CACHE_ROOM", room)
-        ours, plain = _GrowingLayer(), DynamicLayer()
-        generator, n_rows = torch.Generator().manual_seed(0), 3
-        for step in [2, *steps]:
-            if isinstance(step, list):
-                rows = torch.tensor([row % n_rows for row in step])
-                n_rows = len(rows)
-                for layer in (ours, plain):
-                    layer.batch_select_indices(rows)
-            else:
-                keys, values = torch.randn(2, n_rows, HEADS, step, SIZE, generator=generator)
-                for tensor, other in zip(ours.update(keys, values), plain.update(keys, values), strict=True):
-                    assert torch.equal(tensor, other)
-            assert ours.get_seq_length() == plain.get_seq_length()
-            assert torch.equal(ours.keys, plain.keys)
-            assert torch.equal(ours.values, plain.values)
-
-
-# ------------------------------------------------------------------ a model that uses it
 
 
 @pytest.fixture(scope="module")
@@ -97,11 +53,8 @@ def near(ours: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize(
     "name", ["pocket", "gemma2", *(pytest.param(n, marks=pytest.mark.matrix) for n in ("gpt2", "phi3"))]
 )
-def test_decoding_equals_whole_passes(models: Callable[[str], LanguageModel], small_room: None, name: str) -> None:
-    """Of prompts that come more than once, and end one by one, beyond the room of the cache and with the adapter added.
-
-    Models with sliding windows keep transformers' own layers.
-    """
+def test_decoding_equals_whole_passes(models: Callable[[str], LanguageModel], name: str) -> None:
+    """Of prompts that come more than once, and end one by one, with the adapter added."""
     lm = models(name)
     assert lm.caches
     random = np.random.default_rng(0)
