@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from lang_envs.cli.common import echo
+from poad_sb3.cli.bc import bc
 from poad_sb3.cli.common import Commands, EnvSettings, Settings, fail, is_rank, require_llm
 from poad_sb3.cli.evaluate import evaluate
 from poad_sb3.cli.export import export
@@ -30,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.command()(bc)
 app.command("eval")(evaluate)
 app.command()(export)
 app.command()(report)
@@ -117,61 +119,6 @@ def train(
 
             join_ranks(n_procs)
             train_run(options, out, resume=resume, progress=progress, wandb_project=wandb)
-
-
-@app.command()
-def bc(
-    env_ids: Annotated[list[str], typer.Option("--env", metavar="ID", help="Environment; repeatable.")],
-    out: Annotated[Path, typer.Option(help="Folder to make; its latest.zip is an ordinary checkpoint.")],
-    files: Annotated[
-        list[Path] | None,
-        typer.Option("--episodes", metavar="FILE", help="A results file with recorded steps; repeatable."),
-    ] = None,
-    oracle_noise: Annotated[
-        list[float] | None,
-        typer.Option(
-            min=0, max=1, help="Share of random actions of the oracle, 0.3 by default; or one for each --env."
-        ),
-    ] = None,
-    n_episodes: Annotated[
-        int | None,
-        typer.Option(min=0, help="Episodes of the oracle in each environment; 100 by default, 0 with --episodes."),
-    ] = None,
-    n_epochs: Annotated[int, typer.Option(min=0, help="Passes of the policy over the episodes.")] = 5,
-    n_critic_epochs: Annotated[
-        int | None, typer.Option(min=0, help="Passes of the critic; as many by default.")
-    ] = None,
-    stop_at_success: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Evaluate after each pass, and stop at this mean success."),
-    ] = None,
-    eval_episodes: Annotated[int, typer.Option(min=1, help="Episodes of an evaluation, in each environment.")] = 100,
-    algo: Annotated[str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}; POAD by default.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A name of `poad presets`.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random; 0 by default.")] = None,
-    settings: Settings = None,
-    env_settings: EnvSettings = None,
-) -> None:
-    """Clone recorded episodes, or an oracle with random actions, as a start for reinforcement learning."""
-    with ProgressLines() as progress:
-        require_llm()
-        from poad_sb3.cli.bc import clone
-        from poad_sb3.cli.train_options import parse_options
-
-        options = parse_options(settings, env_settings, env_id=env_ids[0], algorithm=algo, preset=preset, seed=seed)
-        clone(
-            options,
-            env_ids,
-            files or (),
-            out,
-            noise=oracle_noise or (),
-            n_episodes=n_episodes,
-            n_epochs=n_epochs,
-            n_critic_epochs=n_critic_epochs,
-            stop_at=stop_at_success,
-            eval_episodes=eval_episodes,
-            progress=progress,
-        )
 
 
 @app.command()

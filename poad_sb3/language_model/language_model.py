@@ -50,7 +50,7 @@ from poad_sb3.language_model.self_check import (
 )
 from poad_sb3.prompts import Prompter, Question, prompt_template
 from poad_sb3.settings import ModelSettings, split_settings
-from poad_sb3.settings.model import Check, CriticTrunk
+from poad_sb3.settings.model import CriticTrunk
 
 T = TypeVar("T")
 LEAST_TOKENS, LEAST_TEXTS = 512, 8
@@ -92,7 +92,7 @@ class LanguageModel(nn.Module):
         self.micro_batches = micro_batches
         (given,) = split_settings({"model": model, **settings}, ModelSettings)
         self.settings = chosen = ModelSettings(**given)
-        lora, check = chosen.lora, Check(chosen.check)
+        lora = chosen.lora
         if not isinstance(lora, Mapping | None):
             raise TypeError(f'Expected lora to be a dict or None; got {lora!r:.80}. Fix: lora={{"r": 8}}.')
         self.max_tokens_per_forward, self.is_trained = chosen.max_tokens_per_forward, is_trained
@@ -124,7 +124,7 @@ class LanguageModel(nn.Module):
         # Assumed until check_model has run: tree masks work, and rows are not merged.
         self.plain_passes, self.packs_trees, self.hidden_size = False, True, 0
         self._recomputes: list[nn.Module] = []
-        properties = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name, check)
+        properties = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name)
         self.hidden_size, self.plain_passes, self.packs_trees, self.caches = properties
         if before is not None:
             reference = partial(self.hidden_states, reference=True)

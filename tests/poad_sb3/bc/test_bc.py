@@ -416,7 +416,7 @@ def test_evaluations_have_other_episodes_than_the_recording(run: Run, monkeypatc
     train = ("train", KEYS, "--steps", "16", "--set", "n_steps=16", "--record-episodes", "5", "--out", "rl", *SMALL)
     run(*train)
     recorded = {line["episode"] for line in read_results(Path("rl/episodes.jsonl")).episodes}
-    monkeypatch.setattr("poad_sb3.cli.bc.policy_episodes", play)
+    monkeypatch.setattr("poad_sb3.bc.policy_episodes", play)
     run("bc", "--env", KEYS, "--env-set", "horizon=4", "--episodes", "rl/episodes.jsonl", "--out", "base", *SHORT)
     assert recorded
     assert len({*played}) == len(played) == 6
