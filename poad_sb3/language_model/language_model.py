@@ -13,7 +13,7 @@ import copy
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,7 +37,7 @@ from poad_sb3.language_model.lm_head import (
     vocabulary_statistics,
 )
 from poad_sb3.language_model.loading import ModelFactory, ModelSource, context_length, load
-from poad_sb3.language_model.lora import adapt, fingerprint, is_quantized, merged
+from poad_sb3.language_model.lora import adapt, fingerprint, is_quantized
 from poad_sb3.language_model.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.language_model.self_check import (
     adjust_logits,
@@ -418,13 +418,6 @@ class LanguageModel(nn.Module):
                 count = max(1, CACHED_PER_FORWARD * self.max_tokens_per_forward // longest)
                 yield [order[at] for at in part[start : start + count]]
                 start += count
-
-    @contextmanager
-    def decoding(self) -> Iterator[None]:
-        """Prepare the model to continue prompts within this context; it has no other use meanwhile."""
-        # A shard holds no matrix to add the adapter to.
-        with merged(self.base) if self.is_full_precision and not self.is_sharded else nullcontext():
-            yield
 
     def start_decoding(self, prompts: Sequence[TokenIds]) -> Decoding:
         """Start to continue prompts token by token, with a cache where the model has one that can be trusted."""

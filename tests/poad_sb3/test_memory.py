@@ -58,11 +58,11 @@ def test_weights_are_counted_as_transformers_makes_them(name: str) -> None:
     matrices = [weight for layer in layers for weight in layer.parameters() if weight.dim() == 2]
     assert size.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert size.frozen == 4 * size.parameters
-    assert size.adapted == sum(matrix.numel() for matrix in matrices)
+    adapted = sum(matrix.numel() for matrix in matrices)
     assert size.trained == 8 * sum(sum(matrix.shape) for matrix in matrices)
     bits8, bits4 = (ModelSize.of(config, ModelSettings(dtype="bfloat16", quantization=q)) for q in ("8bit", "4bit"))
-    assert bits8.frozen == 2 * size.parameters - size.adapted
-    assert bits4.frozen == pytest.approx(2 * size.parameters - 1.4375 * size.adapted, abs=1)
+    assert bits8.frozen == 2 * size.parameters - adapted
+    assert bits4.frozen == pytest.approx(2 * size.parameters - 1.4375 * adapted, abs=1)
 
 
 def test_a_model_without_attention_is_counted() -> None:
@@ -98,7 +98,7 @@ def test_full_fine_tuning_keeps_a_copy_unless_the_critic_reads_the_model_as_it_i
 
 def test_an_estimate_by_hand() -> None:
     size = ModelSize(
-        parameters=900, frozen=3600, trained=100, adapted=50, vocabulary=10, hidden=8, layers=2, kv_width=16,
+        parameters=900, frozen=3600, trained=100, vocabulary=10, hidden=8, layers=2, kv_width=16,
         itemsize=4, saved=1000,
     )  # fmt: skip
     workload = Workload(
@@ -113,7 +113,7 @@ def test_an_estimate_by_hand() -> None:
         activations=6 * (1000 + 200 + 5 * 6),  # saved tensors, work space, mask
         logits=3 * 5 * 8 * (4 + 4 + 4),  # rows of the head, hidden states, and the product
         gradients=2 * 4 * 100,
-        decoding=3 * (4 * 16 * 9 * 3 // 2 + 9 * 500) + 4 * 50,  # the last: adapted matrices, merged
+        decoding=3 * (4 * 16 * 9 * 3 // 2 + 9 * 500),
         values=4 * 7 * 2 * (8 + 4),
     )
     assert needed.total == sum(needed[:4]) + needed.decoding, "rollout and update take turns"
