@@ -2,7 +2,7 @@
 
 python examples/export_to_transformers.py [STEPS]
 
-`merge=False` writes a PEFT adapter instead. From a shell: `poad export RUN FOLDER --merge [--push USER/REPO]`.
+`merge=False` writes a PEFT adapter instead. From a shell: `poad export RUN FOLDER --merge`.
 """
 
 import sys

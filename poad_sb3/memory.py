@@ -24,7 +24,6 @@ from poad_sb3.common.critics import MarginalCritic
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions import CandidateDistribution, TrieDistribution
 from poad_sb3.language_model import lm_head
-from poad_sb3.language_model.decoding import CACHE_ROOM
 from poad_sb3.language_model.language_model import CACHED_PER_FORWARD
 from poad_sb3.language_model.loading import DTYPES
 from poad_sb3.language_model.lora import adapt
@@ -58,7 +57,6 @@ class ModelSize(NamedTuple):
         parameters: Number of weights of the base model; tied ones count once.
         frozen: Size of the weights that are not trained, in bytes.
         trained: Number of weights that are trained.
-        adapted: Number of weights of the matrices that have an adapter.
         vocabulary: Number of rows of the embedding.
         hidden: Width of the residual stream.
         layers: Number of layers.
@@ -70,7 +68,6 @@ class ModelSize(NamedTuple):
     parameters: int
     frozen: int
     trained: int
-    adapted: int
     vocabulary: int
     hidden: int
     layers: int
@@ -116,12 +113,10 @@ class ModelSize(NamedTuple):
         heads = getattr(text, "num_attention_heads", 0)
         head_dim = getattr(text, "head_dim", None) or text.hidden_size // max(1, heads)
         kv_heads = getattr(text, "num_key_value_heads", None) or heads
-        adapted = [layer.get_base_layer() for layer in network.modules() if getattr(layer, "lora_A", None)]
         return cls(
             parameters=parameters,
             frozen=frozen,
             trained=sum(parameter.numel() for parameter in network.parameters() if parameter.requires_grad),
-            adapted=sum(layer.weight.numel() for layer in adapted),
             vocabulary=text.vocab_size,
             hidden=text.hidden_size,
             layers=text.num_hidden_layers,
@@ -166,8 +161,7 @@ class MemoryEstimate(NamedTuple):
         activations: Activations that one training pass keeps for its backward pass, and its work space.
         logits: Results of the head in one training pass.
         gradients: Sums of gradients of earlier micro-batches, or of other ranks.
-        decoding: Keys and values of the texts that are continued at a time, the pass over their prompts, and the merged
-            weights that write them.
+        decoding: Keys and values of the texts that are continued at a time, and the pass over their prompts.
         values: Results of the critic for all features at a time.
     """
 
@@ -210,7 +204,7 @@ def estimate(
         activations=_activations(size, settings, workload),
         logits=_logits(size, settings, workload),
         gradients=_FLOAT32 * workload.gradient_sums * size.trained,
-        decoding=_decoding(size, settings, workload),
+        decoding=_decoding(size, workload),
         values=_FLOAT32 * workload.rollout_tokens * 2 * sum(widths[:-1]) if workload.critic_networks else 0,
     )
 
@@ -329,14 +323,14 @@ def _logits(size: ModelSize, settings: ModelSettings, workload: Workload) -> int
     return head + _FLOAT32 * size.vocabulary * (kept + tables * min(workload.scored, in_slice))
 
 
-def _decoding(size: ModelSize, settings: ModelSettings, workload: Workload) -> int:
-    """Return the memory of keys and values, of the pass over all prompts at once, and of merged weights."""
+def _decoding(size: ModelSize, workload: Workload) -> int:
+    """Return the memory of keys and values, and of the pass over all prompts at once."""
     if not workload.n_texts:
         return 0
-    cache = size.itemsize * size.kv_width * (workload.text_tokens + CACHE_ROOM)
+    # A new token copies the keys and values of a layer.
+    cache = size.itemsize * size.kv_width * workload.text_tokens * (size.layers + 1) // size.layers
     prompt = size.saved // size.layers * workload.text_tokens  # without gradients, about the tensors of one layer
-    merged = _FLOAT32 * size.adapted if size.itemsize == _FLOAT32 and settings.quantization is None else 0
-    return merged + workload.n_texts * (cache + prompt)
+    return workload.n_texts * (cache + prompt)
 
 
 def _longest_row(algorithm: LLMOnPolicyAlgorithm, question: Question) -> tuple[int, int, float, int]:

@@ -1,4 +1,4 @@
-"""Shared code of the commands: one-line errors, settings, algorithms by name."""
+"""Shared code of the commands: options, one-line errors, algorithms by name."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from lang_envs.cli.common import echo, parse_settings
 from lang_envs.errors import LangEnvsError, install_command
@@ -23,7 +24,30 @@ if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-    from poad_sb3.runs.run_folder import RunConfig
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A constructor argument, such as gamma=0.9 or policy_kwargs.model=FOLDER; repeatable.",
+    ),
+]
+Moved = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="policy_kwargs.model or policy_kwargs.revision: where the base model is now.",
+    ),
+]
+EnvSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env-set", metavar="NAME=VALUE", help="An argument of gym.make, such as data=synthetic; repeatable."
+    ),
+]
+Source = Annotated[Path, typer.Argument(metavar="RUN_OR_ZIP", help="Folder of a run, or a checkpoint.")]
 
 REFUSED, STOPPED, INTERRUPTED = 1, 3, 130
 """Exit codes: refused before a start; stopped by an error; Ctrl-C. (2 is Typer's, for usage.)"""
@@ -41,6 +65,19 @@ def fail(message: str, code: int = REFUSED) -> NoReturn:
         time.sleep(_SECONDS_AFTER_RANK_0)
     echo(f"poad: {' '.join(message.split())}", err=True)
     raise typer.Exit(code)
+
+
+class Commands(TyperGroup):
+    """Commands whose refusals are one line on stderr."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """See `TyperGroup.invoke`."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader of stdout is gone
+            raise
+        except (PoadError, LangEnvsError, OSError) as error:
+            fail(str(error))
 
 
 def is_rank() -> bool:
@@ -64,16 +101,6 @@ def algorithm(name: str) -> type[LLMOnPolicyAlgorithm]:
 
     kind: type[LLMOnPolicyAlgorithm] = getattr(poad_sb3, algorithm_name(name))
     return kind
-
-
-def checkpoint_at(source: Path) -> tuple[Path, RunConfig | None]:
-    """Return the checkpoint and the run at a path; see `poad_sb3.runs.loading.find_checkpoint`."""
-    from poad_sb3.runs.loading import find_checkpoint
-
-    try:
-        return find_checkpoint(source)
-    except PoadError as error:
-        fail(str(error))
 
 
 def require_device(device: object) -> None:
@@ -105,16 +132,16 @@ def require_llm(packages: Sequence[str] = ("torch", "peft", "stable_baselines3",
         )
 
 
-def moved_model(settings: Sequence[str]) -> dict[str, Any]:
+def moved_model(settings: Sequence[str] | None) -> dict[str, Any]:
     """Return the present place of the base model, from NAME=VALUE.
 
     Other settings are refused: they would make another policy of the same weights.
     """
-    given = parse_settings("--set", settings, fail)
+    given = parse_settings("--set", settings or (), fail)
     moved = given.pop(MERGED, {})
     if given or not isinstance(moved, dict) or not moved.keys() <= set(MOVABLE):
         names = " or ".join(f"{MERGED}.{name}" for name in MOVABLE)
-        fail(f"Expected {names} after --set; got {' '.join(settings)}. Fix: leave the rest out.")
+        fail(f"Expected {names} after --set; got {' '.join(settings or ())}. Fix: leave the rest out.")
     return moved
 
 

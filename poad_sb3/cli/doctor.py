@@ -1,4 +1,4 @@
-"""Show the facts of a model, of an agent, of this machine or of a cluster."""
+"""Show the facts of a model, of an agent, or of this machine."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from rich.console import Console
 from stable_baselines3.common.utils import get_device
 
 from lang_envs import ENV_ROWS
-from lang_envs.errors import LangEnvsError
+from lang_envs.cli.common import echo
 from lang_envs.machine import n_cores
-from poad_sb3.cli.common import checkpoint_at, environments, fail
+from poad_sb3.cli.common import environments
 from poad_sb3.cli.memory import size
 from poad_sb3.common.save_util import read_header
-from poad_sb3.distributed.cluster_doctor import describe_nodes
 from poad_sb3.distributions.sampling_check import examine
-from poad_sb3.errors import PoadError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import cpu_emulates_bfloat16
 from poad_sb3.memory import ModelSize, estimate, free_memory
 from poad_sb3.presets import ALGORITHMS
+from poad_sb3.runs.loading import find_checkpoint
 from poad_sb3.settings import ModelSettings
 from poad_sb3.settings.model import Check
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind
@@ -36,23 +34,37 @@ from poad_sb3.vec_env.text_observations import ActionKind, action_kind
 _PACKAGES = ("lang-envs", "torch", "transformers", "peft", "stable-baselines3", "bitsandbytes")
 _SMALL = {"dtype": "bfloat16", "gradient_checkpointing": True}
 """Settings that need less memory."""
+_OF_LISTS = ("TWOSOME", "GLAM", "BADQ")
+"""Methods that need a list of actions."""
 
 
-def show_model(console: Console, model: str, *, as_json: bool = False) -> None:
-    """Load a model with the default adapter, measure how well training reproduces it, and show the findings.
+def show(subject: str | None, *, as_json: bool) -> None:
+    """Show the facts of a subject, as JSON or one a line.
 
     Args:
-        console: Console to print to.
-        model: Name of the model: `"pocket"`, a folder or an id of the hub.
-        as_json: Whether to print the findings as JSON.
+        subject: Model, folder of a run, checkpoint, or an environment's id; None for this machine.
+        as_json: Whether to print the facts as JSON.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # the findings have them
-            lm = LanguageModel(model, check=Check.WARN)
-        report = examine(lm)
-    except (PoadError, LangEnvsError) as error:
-        fail(str(error))
+    if subject is None:
+        facts = _machine()
+    elif Path(subject).suffix == ".zip" or Path(subject, "latest.zip").is_file():
+        header = read_header(find_checkpoint(Path(subject))[0])
+        facts = {name: header[name] for name in ("algorithm", "num_timesteps", "action_sampling", "model")}
+    elif not Path(subject).exists() and (subject in gym.registry or re.fullmatch(r"[\w.]+:[\w./-]+", subject)):
+        facts = _environment(subject)
+    else:
+        facts = _model(subject, as_json=as_json)
+    width = 2 + max(map(len, facts))
+    lines = (f"{name:<{width}}{value}" for name, value in facts.items())
+    echo(json.dumps(facts, indent=1) if as_json else "\n".join(lines))
+
+
+def _model(model: str, *, as_json: bool) -> dict[str, Any]:
+    """Load a model with the default adapter, and measure how well training reproduces it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the findings have them
+        lm = LanguageModel(model, check=Check.WARN)
+    report = examine(lm)
     facts = {
         **report.to_dict(),
         "parameters": sum(parameter.numel() for parameter in lm.parameters() if not parameter.requires_grad),
@@ -72,97 +84,40 @@ def show_model(console: Console, model: str, *, as_json: bool = False) -> None:
             facts[name] = "unknown" if facts[name] is None else size(facts[name])
         facts["adapter"] = ", ".join(facts["adapter"])
         del facts["export_problem"]
-    _print(console, facts, as_json=as_json)
+    return facts
 
 
-def show_acting(console: Console, subject: str, *, as_json: bool = False) -> bool:
-    """Show how the agent of a run acts, or how one would act by default in an environment.
-
-    Args:
-        console: Console to print to.
-        subject: Folder of a run, a checkpoint, or an environment's id; anything else is ignored.
-        as_json: Whether to print the facts as JSON.
-
-    Returns:
-        Whether the subject was one of these.
-    """
-    path = Path(subject)
-    if path.suffix == ".zip" or (path / "latest.zip").is_file():
-        try:
-            header = read_header(checkpoint_at(path)[0])
-        except PoadError as error:
-            fail(str(error))
-        facts = {name: header[name] for name in ("algorithm", "num_timesteps", "action_sampling", "model")}
-    elif not path.exists() and (subject in gym.registry or re.fullmatch(r"[\w.]+:[\w./-]+", subject)):
-        # Arguments for an id whose table is not on this machine.
-        trial = next((row.trial for row in ENV_ROWS if row.id == subject), {})
-        envs = environments(subject, trial, 1)
-        try:
-            kind = action_kind(envs)
-        except PoadError as error:
-            fail(str(error))
-        finally:
-            envs.close()
-        of_lists = ("TWOSOME", "GLAM", "BADQ")
-        methods = [name for name in (*ALGORITHMS, "BADQ") if kind is ActionKind.LISTED or name not in of_lists]
-        facts = {
-            "actions": kind,
-            "action_sampling": kind.action_sampling,
-            "model": kind.model,
-            "methods": ", ".join(methods),
-        }
-    else:
-        return False
-    _print(console, facts, as_json=as_json)
-    return True
+def _environment(env_id: str) -> dict[str, Any]:
+    """Return how an agent acts by default in an environment."""
+    # Arguments for an id whose table is not on this machine.
+    trial = next((row.trial for row in ENV_ROWS if row.id == env_id), {})
+    envs = environments(env_id, trial, 1)
+    try:
+        kind = action_kind(envs)
+    finally:
+        envs.close()
+    methods = [name for name in (*ALGORITHMS, "BADQ") if kind is ActionKind.LISTED or name not in _OF_LISTS]
+    return {
+        "actions": kind,
+        "action_sampling": kind.action_sampling,
+        "model": kind.model,
+        "methods": ", ".join(methods),
+    }
 
 
-def show_machine(console: Console, *, as_json: bool = False) -> None:
-    """Show versions, the device of a training and its free memory.
-
-    Args:
-        console: Console to print to.
-        as_json: Whether to print the facts as JSON.
-    """
+def _machine() -> dict[str, Any]:
+    """Return versions, the device of a training and its free memory."""
     device = get_device("auto")
     is_cuda = device.type == "cuda"
     native = torch.cuda.is_bf16_supported(including_emulation=False) if is_cuda else not cpu_emulates_bfloat16()
     free = free_memory(device)
-    facts = {
+    return {
         "python": f"{platform.python_version()} ({platform.system()} {platform.machine()}, {n_cores()} cores)",
         **{name: _version(name) for name in _PACKAGES},
         "device": f"{device} ({torch.cuda.get_device_name(device)})" if is_cuda else str(device),
         "free": "unknown" if free is None else size(free),
         "bfloat16": "native" if native else "emulated, slowly",
     }
-    _print(console, facts, as_json=as_json)
-
-
-def show_cluster(console: Console, address: str, *, as_json: bool = False) -> None:
-    """Show the nodes of a Ray cluster.
-
-    Args:
-        console: Console to print to.
-        address: Address of the cluster, or `"local"` or `"auto"`.
-        as_json: Whether to print the facts as JSON.
-    """
-    try:
-        nodes = describe_nodes(address)
-    except (PoadError, LangEnvsError) as error:
-        fail(str(error))
-    if as_json:
-        _print(console, [node._asdict() for node in nodes], as_json=True)
-        return
-    for node in nodes:
-        lines = [
-            f"{node.name}: {node.cores:g} cores, {node.gpus:g} GPUs, {node.sandboxes:g} sandboxes",
-            f"  {node.problem}" if node.problem else f"  Python {node.python}, lang-envs {node.package or 'missing'}",
-        ]
-        if not node.problem:
-            lines.append(f"  sandbox layers: {', '.join(node.layers) or 'none'}")
-        if node.missing:
-            lines.append(f"  missing layers: {', '.join(node.missing)}")
-        console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
 
 def _memory(lm: LanguageModel, changes: Mapping[str, Any]) -> int | None:
@@ -179,13 +134,3 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return "missing"
-
-
-def _print(console: Console, facts: Any, *, as_json: bool) -> None:
-    """Print facts as JSON, or one a line."""
-    if as_json:
-        text = json.dumps(facts, indent=1)
-    else:
-        width = 2 + max(map(len, facts))
-        text = "\n".join(f"{name:<{width}}{value}" for name, value in facts.items())
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -3,65 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-from rich.console import Console
+import typer
 from rich.table import Table
 
-from lang_envs.cli.common import parse_settings
-from lang_envs.errors import LangEnvsError
-from poad_sb3.cli.common import checkpoint_at, environments, fail, moved_model
-from poad_sb3.common.save_util import read_header
-from poad_sb3.errors import PoadError
+from lang_envs.cli.common import console, echo, parse_settings
+from poad_sb3.cli.common import BAD, EnvSettings, Moved, Source, environments, fail, moved_model, require_llm
 
 if TYPE_CHECKING:
     from poad_sb3.common.episodes import Episode
-
 
 _SIDE_BY_SIDE = 16
 """Maximum number of episodes that are played at a time."""
 
 
-def evaluate_run(
-    console: Console,
-    source: Path,
-    env_id: str | None,
-    env_settings: Sequence[str],
-    settings: Sequence[str] = (),
-    *,
-    episodes: int,
-    deterministic: bool,
-    seed: int,
+def evaluate(
+    source: Source,
+    env_id: Annotated[str | None, typer.Option("--env", help="Environment; that of the run by default.")] = None,
+    env_settings: EnvSettings = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 100,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic/--sample", help="The most probable action, or a sample as in training.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of episodes and samples.")] = 0,
+    settings: Moved = None,
 ) -> None:
-    """Play episodes and show their means.
-
-    Args:
-        console: Console to print to.
-        source: Folder of a run, or a checkpoint.
-        env_id: Id of the environment; None for that of the run.
-        env_settings: NAME=VALUE arguments of the environment, over those of the run if it is the run's.
-        settings: NAME=VALUE arguments of `policy_kwargs`, over those of the checkpoint, for a base model that has
-            moved.
-        episodes: Number of episodes.
-        deterministic: Whether to choose the most probable action instead of sampling.
-        seed: Seed of the episodes and of the samples.
-    """
-    moved = moved_model(settings)
-    checkpoint, config = checkpoint_at(source)
-    if env_id is None and config is None:
-        fail(f"Expected --env ID with a checkpoint that is in no run's folder; got {source}.")
-    of_run = config is not None and env_id in (None, config.env_id)
-    name = env_id or (config.env_id if config is not None else "")
-    kwargs = {
-        **(config.env_kwargs if config is not None and of_run else {}),
-        **parse_settings("--env-set", env_settings, fail),
-    }
-    environments(name, kwargs, 1).close()  # or it fails with a sentence
+    """Play whole episodes with a trained agent."""
+    require_llm()
     from poad_sb3.common.episodes import policy_episodes
-    from poad_sb3.runs.loading import load_checkpoint
+    from poad_sb3.common.save_util import read_header
+    from poad_sb3.runs.loading import find_checkpoint, load_checkpoint
 
+    moved = moved_model(settings)
+    checkpoint, config = find_checkpoint(source)
+    name = env_id or (config.env_id if config is not None else "")
+    if not name:
+        fail(f"Expected --env ID with a checkpoint that is in no run's folder; got {source}.")
+    kwargs = parse_settings("--env-set", env_settings or (), fail)
+    if config is not None and name == config.env_id:
+        kwargs = {**config.env_kwargs, **kwargs}
+    environments(name, kwargs, 1).close()  # or it fails with a sentence
     played: list[Episode] = []
     try:
         header = read_header(checkpoint)
@@ -71,17 +53,18 @@ def evaluate_run(
             played += policy_episodes(
                 policy, name, n, deterministic=deterministic, seed=seed, first=first, env_kwargs=kwargs
             )
-    except (PoadError, LangEnvsError, OSError, ValueError) as error:
+    except BAD as error:
         fail(str(error))
     except Exception as error:  # environments may raise anything
         fail(f"Expected {episodes} episodes of {name}; got {type(error).__name__}: {error}. Fix: the environment.")
     how = "most probable actions" if deterministic else "sampled actions"
-    title = f"{header['algorithm']} at step {header['num_timesteps']} on {name}: {episodes} episodes, {how}"
-    console.print(title, markup=False, highlight=False, soft_wrap=True)
-    console.print(_table(played))
+    echo(f"{header['algorithm']} at step {header['num_timesteps']} on {name}: {episodes} episodes, {how}")
+    console().print(_table(played))
 
 
 def _table(played: Sequence[Episode]) -> Table:
+    import numpy as np
+
     columns = {
         "return": [sum(step["reward"] for step in episode) for episode in played],
         "actions": [len(episode) for episode in played],
@@ -91,6 +74,6 @@ def _table(played: Sequence[Episode]) -> Table:
     for name, column in columns.items():
         if column:  # third-party environments may have no success
             values = np.array(column, dtype=np.float64)
-            error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
-            table.add_row(name, f"{values.mean():.4f}", f"{error:.4f}" if len(values) > 1 else "-")
+            error = f"{values.std(ddof=1) / np.sqrt(len(values)):.4f}" if len(values) > 1 else "-"
+            table.add_row(name, f"{values.mean():.4f}", error)
     return table

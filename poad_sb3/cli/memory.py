@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
 from stable_baselines3.common.callbacks import BaseCallback
 
 from lang_envs.cli.common import echo
@@ -24,11 +23,10 @@ def size(n_bytes: int) -> str:
     return f"{n_bytes / factor:.1f} {unit}"
 
 
-def show_memory(console: Console, model: LLMOnPolicyAlgorithm, observation: Any, free: int | None) -> None:
+def show_memory(model: LLMOnPolicyAlgorithm, observation: Any, free: int | None) -> None:
     """Print the expected memory of a training, and warn where less is free.
 
     Args:
-        console: Console to print to.
         model: Algorithm with all its settings.
         observation: Batch of first observations.
         free: Free memory of the device before the model was made, in bytes; None if unknown.
@@ -36,13 +34,11 @@ def show_memory(console: Console, model: LLMOnPolicyAlgorithm, observation: Any,
     try:
         needed = estimate_training(model, observation)
     except Exception as error:  # an estimate that cannot be made, for any reason, is no reason not to train
-        line = f"memory: not estimated ({' '.join(str(error).split())})"
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        echo(f"memory: not estimated ({' '.join(str(error).split())})")
         return
     available = "free memory unknown" if free is None else f"{size(free)} free"
     parts = ", ".join(f"{name} {size(n_bytes)}" for name, n_bytes in needed._asdict().items() if n_bytes)
-    line = f"memory: {size(needed.total)} needed, {available} on {model.device} ({parts})"
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    echo(f"memory: {size(needed.total)} needed, {available} on {model.device} ({parts})")
     if free is not None and needed.total > free:
         warning = f"{size(needed.total)} may be needed, {size(free)} is free on {model.device}. {_FIX}"
         echo(f"poad: warning: {warning}", err=True)
@@ -52,18 +48,17 @@ class MemoryCallback(BaseCallback):
     """Shows the expected memory of the training before it begins.
 
     Args:
-        console: Console to print to.
         free: Free memory of the device before the model was made, in bytes; None if unknown.
     """
 
     model: LLMOnPolicyAlgorithm
 
-    def __init__(self, console: Console, free: int | None) -> None:
+    def __init__(self, free: int | None) -> None:
         super().__init__()
-        self._console, self._free = console, free
+        self._free = free
 
     def _on_training_start(self) -> None:
-        show_memory(self._console, self.model, self.model._last_obs, self._free)
+        show_memory(self.model, self.model._last_obs, self._free)
 
     def _on_step(self) -> bool:
         return True

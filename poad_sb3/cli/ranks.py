@@ -13,11 +13,11 @@ import typer
 
 from lang_envs.cli.common import echo
 from poad_sb3.cli.common import fail
-from poad_sb3.cli.train_options import TrainOptions
+from poad_sb3.cli.train_options import Options, default_folder
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributed import start_ranks
 from poad_sb3.distributed.launch import LOST_RANK, launch
-from poad_sb3.errors import CheckpointError, LostRankError, RankError
+from poad_sb3.errors import CheckpointError, LostRankError
 from poad_sb3.runs.run_folder import RunFolder
 
 _MAX_FAILURES = 3
@@ -26,19 +26,15 @@ _MAX_FAILURES = 3
 
 def join_ranks(n_procs: int) -> None:
     """Join the other ranks, if the command is one of several processes."""
-    try:
-        ranks = start_ranks(n_procs)
-    except RankError as error:
-        fail(str(error))
-    if not ranks.is_first:
+    if not start_ranks(n_procs).is_first:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
 
 
-def launch_ranks(n_procs: int, options: TrainOptions, out: Path | None, *, resume: bool) -> None:
+def launch_ranks(n_procs: int, options: Options, out: Path | None) -> None:
     """Run this command in several ranks, and resume from the last checkpoint when one is lost."""
     if n_procs & (n_procs - 1):
         fail(f"Expected --n-procs to be a power of two, since gradients are added along a binary tree; got {n_procs}.")
-    folder = RunFolder(out or options.default_folder())
+    folder = RunFolder(out or default_folder(options))
     arguments, failures, before = sys.argv[1:], 0, -1
     while True:
         try:

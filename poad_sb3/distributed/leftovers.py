@@ -1,8 +1,4 @@
-"""Temporary folders that are named after their process, and removed by a later one if it was killed.
-
-The process holds a lock on a file in its folder as well: in another container, or on another machine with the same
-folder, its number identifies no owner.
-"""
+"""Temporary folders that a process holds by a lock, and a later one removes if the process was killed."""
 
 from __future__ import annotations
 
@@ -28,12 +24,13 @@ def bases() -> list[str]:
 
 def make_folder(kind: str, base: str | None = None) -> Path:
     """Make a folder of this process, and hold it until it is removed by `remove_folder` or the process ends."""
-    folder = Path(tempfile.mkdtemp(prefix=f"{kind}{os.getpid()}-", dir=base))
+    draft = Path(tempfile.mkdtemp(prefix=f".{kind}{os.getpid()}-", dir=base))
+    folder = draft.with_name(draft.name[1:])
     # Open for writing, as locks of network file systems want it.
-    _held[folder] = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    with contextlib.suppress(OSError, ModuleNotFoundError):  # without locks the name has to do
+    _held[folder] = os.open(draft / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    with contextlib.suppress(OSError, ModuleNotFoundError):  # without locks it is left behind if the process is killed
         lock(_held[folder])
-    return folder
+    return draft.rename(folder)  # held before others can find it
 
 
 def remove_folder(folder: Path) -> None:
@@ -43,36 +40,14 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_leftovers(kind: str) -> None:
-    """Remove the folders of a kind whose processes have ended, as far as they are this user's."""
+    """Remove the folders of a kind that no process holds, as far as they are this user's."""
     for folder in (path for base in bases() for path in Path(base).glob(f"{kind}[0-9]*-*")):
-        pid = folder.name.removeprefix(kind).partition("-")[0]
-        with contextlib.suppress(FileNotFoundError):  # another process removes it too
-            is_own = pid.isdecimal() and folder.lstat().st_uid == os.getuid()
-            if is_own and _is_gone(int(pid)) and not _is_held(folder):
+        with contextlib.suppress(OSError):  # a process holds it, or removes it too
+            if folder.lstat().st_uid != os.getuid():
+                continue
+            descriptor = os.open(folder / _LOCK, os.O_RDWR)
+            try:
+                lock(descriptor)
                 shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        return False
-    return False
-
-
-def _is_held(folder: Path) -> bool:
-    try:
-        descriptor = os.open(folder / _LOCK, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        lock(descriptor)
-    except BlockingIOError:
-        return True
-    except OSError:  # without locks the name has to do
-        return False
-    finally:
-        os.close(descriptor)
-    return False
+            finally:
+                os.close(descriptor)

@@ -135,11 +135,10 @@ def generate(
         ModelError: If a prompt leaves no room for a token.
     """
     written: dict[int, SampledAction] = {}
-    with lm.decoding():
-        for chunk in lm.decode_batches(prompts, sampling.max_new_tokens):
-            chunk_uniforms = None if uniforms is None else uniforms[chunk]
-            batch = _Batch(lm, [prompts[index] for index in chunk], sampling)
-            written.update(zip(chunk, batch.run(chunk_uniforms), strict=True))
+    for chunk in lm.decode_batches(prompts, sampling.max_new_tokens):
+        chunk_uniforms = None if uniforms is None else uniforms[chunk]
+        batch = _Batch(lm, [prompts[index] for index in chunk], sampling)
+        written.update(zip(chunk, batch.run(chunk_uniforms), strict=True))
     written = lm.ranks.merge(written)
     return [written[index] for index in range(len(prompts))]
 

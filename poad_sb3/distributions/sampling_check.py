@@ -24,11 +24,12 @@ from poad_sb3.distributions.action_trie import ActionTrie, TokenIds, build_trie,
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.distributions.free import generate
 from poad_sb3.distributions.trie import TrieDistribution, branch_row
+from poad_sb3.errors import ModelError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import ModelFactory
 from poad_sb3.language_model.lora import float32_copy, merge
 from poad_sb3.language_model.packing import TokenRow
-from poad_sb3.language_model.self_check import probe_length, refuse
+from poad_sb3.language_model.self_check import probe_length
 from poad_sb3.settings.model import Check
 from poad_sb3.settings.sampling import SamplingSettings
 
@@ -95,15 +96,18 @@ def require_agreement(lm: LanguageModel, check: Check) -> None:
         ModelError: If the model does not agree, unless `check` is `"warn"`.
     """
     agreement = _settled(lm)
-    if not agreement.agrees(lm.is_full_precision):
-        tolerance = RATIO_TOLERANCE if lm.is_full_precision else ROUNDED_TOLERANCE
-        message = (
-            f"Expected an architecture whose update reproduces its own sampling within {tolerance}; {lm.source.name!r} "
-            f"({lm.base.config.model_type}) has a ratio error of {agreement.ratio:.2g} before any step, and its "
-            f"log-probabilities differ by {agreement.log_prob:.2g} from its own forward pass. Fix: another "
-            "architecture, or policy_kwargs=dict(check='warn') to train all the same."
-        )
-        refuse(check, message)
+    if agreement.agrees(lm.is_full_precision):
+        return
+    tolerance = RATIO_TOLERANCE if lm.is_full_precision else ROUNDED_TOLERANCE
+    message = (
+        f"Expected an architecture whose update reproduces its own sampling within {tolerance}; {lm.source.name!r} "
+        f"({lm.base.config.model_type}) has a ratio error of {agreement.ratio:.2g} before any step, and its "
+        f"log-probabilities differ by {agreement.log_prob:.2g} from its own forward pass. Fix: another "
+        "architecture, or policy_kwargs=dict(check='warn') to train all the same."
+    )
+    if check is Check.ERROR:
+        raise ModelError(message)
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _settled(lm: LanguageModel) -> Agreement:

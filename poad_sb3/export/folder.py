@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -17,7 +16,7 @@ from safetensors import SafetensorError
 from poad_sb3.errors import ExportError
 
 MANIFEST = "poad_export.json"
-"""Name of the file with the facts of the export and the SHA-256 of every other file. It marks a folder as an export."""
+"""Name of the file with the facts of the export and the names of its other files. It marks a folder as an export."""
 
 
 @contextlib.contextmanager
@@ -33,7 +32,6 @@ def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
     """
     final = Path(folder).resolve()
     _require_free(final, overwrite)
-    made = [parent for parent in final.parents if not parent.exists()]
     scratch = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
     try:
         scratch.mkdir(parents=True)
@@ -48,9 +46,6 @@ def new_folder(folder: str | Path, *, overwrite: bool) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        for parent in made:  # none that holds anything
-            with contextlib.suppress(OSError):
-                parent.rmdir()
 
 
 def _require_free(final: Path, overwrite: bool) -> None:
@@ -71,7 +66,7 @@ def _require_free(final: Path, overwrite: bool) -> None:
             f"Expected a new or empty folder; {final} holds {existing[0]}. "
             "Fix: choose another folder, or pass overwrite=True (poad export --overwrite)."
         )
-    written = {MANIFEST, *read_manifest(final)["files"]}
+    written = _exported_files(final)
     foreign = [name for name in existing if name not in written]
     if foreign:
         raise ExportError(
@@ -117,55 +112,27 @@ def _put_in_place(scratch: Path, final: Path) -> None:
 
 
 def write_manifest(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write the manifest of a folder, with its origin and its files.
+    """Write the manifest of a folder, with its origin and the names of its files.
 
     Args:
         folder: Folder with all other files of the export.
         about: Facts of the export, as JSON values.
     """
-    files = {name: _digest(folder / name) for name in _files(folder)}
-    (folder / MANIFEST).write_text(json.dumps({"format": 1, **about, "files": files}, indent=2) + "\n", "utf-8")
+    (folder / MANIFEST).write_text(
+        json.dumps({"format": 1, **about, "files": _files(folder)}, indent=2) + "\n", "utf-8"
+    )
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return the facts of an export, and the SHA-256 of its files.
+def _exported_files(folder: Path) -> set[str]:
+    """Return the names of the files that an export has written.
 
     Raises:
         ExportError: If the folder is no export.
     """
     try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text("utf-8"))
-        if isinstance(manifest["files"], dict):
-            return manifest
-        why = "'files' is no mapping"
+        return {MANIFEST, *json.loads((folder / MANIFEST).read_text("utf-8"))["files"]}
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        why = f"{type(error).__name__}: {error}"
-    raise ExportError(
-        f"Expected a folder that an export has written; {folder} has no {MANIFEST} that can be read ({why}). "
-        "Fix: name the folder of an export, or export again elsewhere."
-    )
-
-
-def require_whole(folder: Path) -> list[str]:
-    """Check that an export is whole; return the names of its files, the manifest among them.
-
-    A file of text may have been edited since, as the model card should be; the weights may not.
-
-    Raises:
-        ExportError: If a file is missing, or the weights are not those that were exported.
-    """
-    files: dict[str, str] = read_manifest(folder)["files"]
-    for name, digest in files.items():
-        path = folder / name
-        is_there = path.is_file()
-        if not is_there or (path.suffix == ".safetensors" and _digest(path) != digest):
-            raise ExportError(
-                f"Expected the export in {folder} as it was written; {name} is {'another' if is_there else 'missing'}. "
-                "Fix: export again."
-            )
-    return [*files, MANIFEST]
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        raise ExportError(
+            f"Expected a folder that an export has written; {folder} has no {MANIFEST} that can be read "
+            f"({type(error).__name__}: {error}). Fix: name the folder of an export, or export again elsewhere."
+        ) from error

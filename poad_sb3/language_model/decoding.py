@@ -9,13 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
 
 from poad_sb3.language_model.forward import attention_bias, decoder_of
 from poad_sb3.language_model.packing import TokenIds, TokenRow
-
-CACHE_ROOM = 64
-"""Number of tokens that a cache of keys and values has room for when it is full and moves."""
 
 
 class Decoding(ABC):
@@ -35,40 +31,6 @@ class Decoding(ABC):
             keep: Indices of the prompts to continue, ascending; they are renumbered from 0.
             tokens: Next token of each prompt that continues.
         """
-
-
-class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers has no types
-    """Key-value cache layer with room for more tokens: transformers' own layer copies all of them for every token."""
-
-    keys: Tensor
-    values: Tensor
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Start empty, without room."""
-        super().lazy_initialization(key_states, value_states)
-        self._rooms, self._shown = (key_states[..., :0, :], value_states[..., :0, :]), self.keys
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append keys and values, and return all."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        start, added = self.get_seq_length(), key_states.shape[-2]
-        # Selecting rows replaces the tensors.
-        if self.keys is not self._shown or self._rooms[0].shape[-2] < start + added:
-            self._rooms = _with_room(self.keys, start, key_states), _with_room(self.values, start, value_states)
-        for room, new in zip(self._rooms, (key_states, value_states), strict=True):
-            room.narrow(-2, start, added).copy_(new)
-        self.keys, self.values = (room.narrow(-2, 0, start + added) for room in self._rooms)
-        self._shown = self.keys
-        return self.keys, self.values
-
-
-def _with_room(old: Tensor, length: int, new: Tensor) -> Tensor:
-    """Return the first `length` columns of `old`, with room for `new` and more behind them."""
-    room = new.new_empty(*new.shape[:-2], length + new.shape[-2] + CACHE_ROOM, new.shape[-1])
-    if length:
-        room[..., :length, :] = old
-    return room
 
 
 class CachedDecoding(Decoding):
@@ -100,7 +62,6 @@ class CachedDecoding(Decoding):
         lengths = torch.tensor([len(prompt) for prompt in numbers], device=device)
         self._mask = (torch.arange(longest, device=device) >= longest - lengths[:, None]).long()
         self._cache = DynamicCache(config=base.config.get_text_config())
-        self._cache.layers = [_GrowingLayer() if type(layer) is DynamicLayer else layer for layer in self._cache.layers]
         self._next = lengths
         positions = (self._mask.cumsum(-1) - 1).clamp(min=0)
         self._run(ids, positions, self._mask)

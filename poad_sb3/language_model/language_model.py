@@ -13,7 +13,7 @@ import copy
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -37,7 +37,7 @@ from poad_sb3.language_model.lm_head import (
     vocabulary_statistics,
 )
 from poad_sb3.language_model.loading import ModelFactory, ModelSource, context_length, load
-from poad_sb3.language_model.lora import adapt, bypassed, fingerprint, is_quantized, merged
+from poad_sb3.language_model.lora import adapt, fingerprint, is_quantized
 from poad_sb3.language_model.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.language_model.self_check import (
     adjust_logits,
@@ -50,7 +50,7 @@ from poad_sb3.language_model.self_check import (
 )
 from poad_sb3.prompts import Prompter, Question, prompt_template
 from poad_sb3.settings import ModelSettings, split_settings
-from poad_sb3.settings.model import Check, CriticTrunk
+from poad_sb3.settings.model import CriticTrunk
 
 T = TypeVar("T")
 LEAST_TOKENS, LEAST_TEXTS = 512, 8
@@ -92,7 +92,7 @@ class LanguageModel(nn.Module):
         self.micro_batches = micro_batches
         (given,) = split_settings({"model": model, **settings}, ModelSettings)
         self.settings = chosen = ModelSettings(**given)
-        lora, check = chosen.lora, Check(chosen.check)
+        lora = chosen.lora
         if not isinstance(lora, Mapping | None):
             raise TypeError(f'Expected lora to be a dict or None; got {lora!r:.80}. Fix: lora={{"r": 8}}.')
         self.max_tokens_per_forward, self.is_trained = chosen.max_tokens_per_forward, is_trained
@@ -124,7 +124,7 @@ class LanguageModel(nn.Module):
         # Assumed until check_model has run: tree masks work, and rows are not merged.
         self.plain_passes, self.packs_trees, self.hidden_size = False, True, 0
         self._recomputes: list[nn.Module] = []
-        properties = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name, check)
+        properties = check_model(self.base, self.hidden_states, self.vocabulary_logits, self.source.name)
         self.hidden_size, self.plain_passes, self.packs_trees, self.caches = properties
         if before is not None:
             reference = partial(self.hidden_states, reference=True)
@@ -419,13 +419,6 @@ class LanguageModel(nn.Module):
                 yield [order[at] for at in part[start : start + count]]
                 start += count
 
-    @contextmanager
-    def decoding(self) -> Iterator[None]:
-        """Prepare the model to continue prompts within this context; it has no other use meanwhile."""
-        # A shard holds no matrix to add the adapter to.
-        with merged(self.base) if self.is_full_precision and not self.is_sharded else nullcontext():
-            yield
-
     def start_decoding(self, prompts: Sequence[TokenIds]) -> Decoding:
         """Start to continue prompts token by token, with a cache where the model has one that can be trusted."""
         self._require_room(max(map(len, prompts)))
@@ -447,7 +440,7 @@ class LanguageModel(nn.Module):
         elif self.ref_model is not None:
             yield self.ref_model
         elif isinstance(self.network, PeftModel):
-            with bypassed(self.network):
+            with self.network.disable_adapter():
                 yield self.base
         else:
             raise ModelError(

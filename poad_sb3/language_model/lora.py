@@ -7,7 +7,6 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -140,48 +139,6 @@ def is_quantized(base: Any) -> bool:
     return getattr(base, "hf_quantizer", None) is not None
 
 
-@contextmanager
-@torch.no_grad()
-def merged(base: Any) -> Iterator[None]:
-    """Replace adapted layers, where they are plain products, by plain layers with the sum of base and adapter.
-
-    Where few tokens go through the model at a time, as in decoding, an adapter's own small products take as long as the
-    large ones. The base's weights are not touched: adding and subtracting would leave them changed by rounding.
-
-    Args:
-        base: Model with an adapter in it, in float32.
-    """
-    replaced: list[tuple[Any, str, Any]] = []
-    for parent in list(base.modules()):
-        for name, layer in parent.named_children():
-            if _is_plain_lora(layer):
-                replaced.append((parent, name, layer))
-    try:
-        for parent, name, layer in replaced:
-            parent._modules[name] = _sum_of(layer)
-        yield
-    finally:
-        for parent, name, layer in replaced:
-            parent._modules[name] = layer
-
-
-@contextmanager
-def bypassed(network: PeftModel) -> Iterator[None]:
-    """Let the base compute without its adapter.
-
-    As `PeftModel.disable_adapter`, which also looks for adapters that are off already: 1.3 ms on the pocket model,
-    where a pass takes 10, instead of 0.35.
-    """
-    layers = [module for module in network.modules() if isinstance(module, _ADAPTED)]
-    for layer in layers:
-        layer.enable_adapters(False)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            layer.enable_adapters(True)
-
-
 def float32_copy(network: PeftModel) -> PeftModel:
     """Return a copy of the model in the CPU's memory, in float32: there base and adapter add up without rounding."""
     # deepcopy would copy on the model's own device, where there may be no room for a second one.
@@ -212,23 +169,6 @@ def merge(network: PeftModel) -> Any:
 def _on_cpu(tensor: Tensor) -> Tensor:
     dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
     return tensor.detach().to("cpu", dtype, copy=True)
-
-
-def _is_plain_lora(layer: Any) -> bool:
-    if type(layer) is not lora.Linear or type(layer.base_layer) is not nn.Linear:
-        return False
-    if layer.merged or layer.disable_adapters or layer.lora_variant or len(layer.active_adapters) != 1:
-        return False
-    return not layer.lora_bias[layer.active_adapters[0]]
-
-
-def _sum_of(layer: Any) -> nn.Linear:
-    old = layer.base_layer
-    with torch.device("meta"):
-        plain = nn.Linear(old.in_features, old.out_features, bias=False)
-    plain.weight = nn.Parameter(old.weight + layer.get_delta_weight(layer.active_adapters[0]), requires_grad=False)
-    plain.bias = old.bias
-    return plain
 
 
 def fingerprint(base: Any, tokenizer: Any) -> str:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from lang_envs.redaction import flat_facts, without_private
 from lang_envs.report import LearningCurve, Report, Run, Table, read_run
 from lang_envs.report.statistics import LEVEL, learning_curve, mean
+from poad_sb3.common.hyperparameters import MOVABLE
+from poad_sb3.presets import MERGED
 from poad_sb3.runs.progress_csv import whole_rows
 from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder
 
@@ -29,11 +31,10 @@ _QUANTITIES = {
 }
 """Columns of progress.csv that become curves, and their titles."""
 _RECORDED = "return of the recorded episodes"
-_PLACES = (".model.name", ".model.revision", ".model.commit", ".policy_kwargs.model", ".policy_kwargs.revision")
-"""Endings of facts that name the place of a model."""
 _EXCLUDED_FIELDS = (
     "seed",
     "sessions",
+    "model",
     "steps",
     "save_every",
     "format",
@@ -80,7 +81,7 @@ def report_of_runs(folders: Sequence[Path], title: str | None = None) -> Report:
         digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
         runs.append(Run("", _facts(config), {**run.files, **digests}))
         trainings.append(_Training(config, _read_progress(folder.progress), episodes))
-    labels = _distinct(_labels([training.config for training in trainings]), trainings, folders)
+    labels = _labels([training.config for training in trainings], folders)
     groups: dict[tuple[str, str], list[_Training]] = {}
     for label, training in zip(labels, trainings, strict=True):
         groups.setdefault((training.config.env_id, label), []).append(training)
@@ -152,41 +153,37 @@ def _facts(config: RunConfig) -> dict[str, str]:
     }
 
 
-def _labels(configs: Sequence[RunConfig]) -> list[str]:
-    """Name each run by its algorithm, and by the arguments in which runs of that algorithm and task differ."""
+def _labels(configs: Sequence[RunConfig], folders: Sequence[Path]) -> list[str]:
+    """Name each run by its algorithm, and by the arguments in which runs of that algorithm and task differ.
+
+    Runs that are equal in all settings, the seed too, are no seeds of one curve: their folders are added.
+    """
     labels = []
     for config in configs:
-        peers = [peer for peer in configs if (peer.env_id, peer.algorithm) == (config.env_id, config.algorithm)]
-        flat = [dict(_experiment(peer)) for peer in peers]
-        facts = dict(_experiment(config))
-        names = sorted({name for facts in flat for name in facts})
-        if len({peer.model.get("fingerprint") for peer in peers}) == 1:  # the same model, perhaps in another place
-            names = [name for name in names if not name.endswith(_PLACES)]
-        differ = [name for name in names if len({facts.get(name) for facts in flat}) > 1]
+        peers = [
+            _experiment(peer) for peer in configs if (peer.env_id, peer.algorithm) == (config.env_id, config.algorithm)
+        ]
+        names = sorted({name for facts in peers for name in facts})
+        differ = [name for name in names if len({facts.get(name) for facts in peers}) > 1]
+        facts = _experiment(config)
         more = ", ".join(f"{name.rpartition('.')[2]}={facts.get(name, '-')}" for name in differ)
-        labels.append(f"{config.algorithm} ({more})" if more else config.algorithm)
-    shown: dict[str, str] = {}
-    for label in dict.fromkeys(labels):
-        hidden = without_private(label)
-        twins = sum(without_private(name) == hidden for name in shown)  # they differ in the home folder alone
-        shown[label] = f"{hidden}, {twins + 1}" if twins else hidden
-    return [shown[label] for label in labels]
-
-
-def _distinct(labels: Sequence[str], trainings: Sequence[_Training], folders: Sequence[Path]) -> list[str]:
-    """Add the folder to labels of runs that are equal in all settings, the seed too: they are no seeds of one curve."""
-    names = [
-        (training.config.env_id, label, training.config.seed) for label, training in zip(labels, trainings, strict=True)
-    ]
+        labels.append(without_private(f"{config.algorithm} ({more})" if more else config.algorithm))
+    runs = [(config.env_id, label, config.seed) for config, label in zip(configs, labels, strict=True)]
     return [
-        f"{label}, {without_private(str(folder))}" if names.count(name) > 1 else label
-        for label, name, folder in zip(labels, names, folders, strict=True)
+        f"{label}, {without_private(str(folder))}" if runs.count(run) > 1 else label
+        for label, run, folder in zip(labels, runs, folders, strict=True)
     ]
 
 
-def _experiment(config: RunConfig) -> Iterator[tuple[str, str]]:
+def _experiment(config: RunConfig) -> dict[str, str]:
+    """Return the settings that distinguish experiments; a model is the same in another place."""
     fields = {name: value for name, value in asdict(config).items() if name not in _EXCLUDED_FIELDS}
-    yield from flat_facts("run", {**fields, **config.arguments})
+    arguments = {**config.arguments, MERGED: {**(config.arguments.get(MERGED) or {})}}
+    for name in MOVABLE:
+        arguments[MERGED].pop(name, None)
+    name, fingerprint = (config.model.get(key) or "" for key in ("name", "fingerprint"))
+    model = {"model": Path(name).name, "fingerprint": fingerprint[:8]}
+    return dict(flat_facts("run", {**fields, **arguments, **model}))
 
 
 def _read_progress(path: Path) -> list[dict[str, str]]:

@@ -35,15 +35,15 @@ class RunError(PoadError, ValueError):
     """A run that cannot be started or resumed as asked."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Configuration of a run; `config.json` in its folder.
 
     Attributes:
+        env_id: Id of the environment.
         algorithm: Name of the algorithm.
         preset: Name of the preset, or None.
         seed: Seed of everything random.
-        env_id: Id of the environment.
         env_kwargs: Arguments of `gym.make`.
         n_envs: Number of environments that step together.
         ray: Ray cluster that steps them: `"local"`, `"auto"` or an address; None or `"off"` for this process.
@@ -62,19 +62,19 @@ class RunConfig:
         format: Version of the layout.
     """
 
-    algorithm: str
-    preset: str | None
-    seed: int
     env_id: str
-    env_kwargs: dict[str, Any]
-    n_envs: int
-    given: dict[str, Any]
-    arguments: dict[str, Any]
-    model: dict[str, str | None]
-    dataset: str | None
-    prompt_template: dict[str, Any]
-    steps: int
-    save_every: int
+    algorithm: str = "POAD"
+    preset: str | None = None
+    seed: int = 0
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    n_envs: int = 1
+    given: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, str | None] = field(default_factory=dict)
+    dataset: str | None = None
+    prompt_template: dict[str, Any] = field(default_factory=dict)
+    steps: int = 10_000
+    save_every: int = 1_000
     sessions: list[dict[str, Any]] = field(default_factory=list)
     ray: str | None = None
     n_actors: int | None = None

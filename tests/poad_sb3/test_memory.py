@@ -58,11 +58,11 @@ def test_weights_are_counted_as_transformers_makes_them(name: str) -> None:
     matrices = [weight for layer in layers for weight in layer.parameters() if weight.dim() == 2]
     assert size.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert size.frozen == 4 * size.parameters
-    assert size.adapted == sum(matrix.numel() for matrix in matrices)
+    adapted = sum(matrix.numel() for matrix in matrices)
     assert size.trained == 8 * sum(sum(matrix.shape) for matrix in matrices)
     bits8, bits4 = (ModelSize.of(config, ModelSettings(dtype="bfloat16", quantization=q)) for q in ("8bit", "4bit"))
-    assert bits8.frozen == 2 * size.parameters - size.adapted
-    assert bits4.frozen == pytest.approx(2 * size.parameters - 1.4375 * size.adapted, abs=1)
+    assert bits8.frozen == 2 * size.parameters - adapted
+    assert bits4.frozen == pytest.approx(2 * size.parameters - 1.4375 * adapted, abs=1)
 
 
 def test_a_model_without_attention_is_counted() -> None:
@@ -98,11 +98,11 @@ def test_full_fine_tuning_keeps_a_copy_unless_the_critic_reads_the_model_as_it_i
 
 def test_an_estimate_by_hand() -> None:
     size = ModelSize(
-        parameters=900, frozen=3600, trained=100, adapted=50, vocabulary=10, hidden=8, layers=2, kv_width=16,
+        parameters=900, frozen=3600, trained=100, vocabulary=10, hidden=8, layers=2, kv_width=16,
         itemsize=4, saved=1000,
     )  # fmt: skip
     workload = Workload(
-        pass_tokens=6, scored=3, children=5.0, n_texts=3, text_tokens=5, rollout_tokens=7, gradient_sums=2
+        pass_tokens=6, scored=3, children=5.0, n_texts=3, text_tokens=9, rollout_tokens=7, gradient_sums=2
     )
     needed = estimate(size, ModelSettings(critic_arch=(4,)), workload)
     assert needed == MemoryEstimate(
@@ -113,7 +113,7 @@ def test_an_estimate_by_hand() -> None:
         activations=6 * (1000 + 200 + 5 * 6),  # saved tensors, work space, mask
         logits=3 * 5 * 8 * (4 + 4 + 4),  # rows of the head, hidden states, and the product
         gradients=2 * 4 * 100,
-        decoding=3 * (4 * 16 * (5 + 64) + 5 * 500) + 4 * 50,  # the last: adapted matrices, merged
+        decoding=3 * (4 * 16 * 9 * 3 // 2 + 9 * 500),
         values=4 * 7 * 2 * (8 + 4),
     )
     assert needed.total == sum(needed[:4]) + needed.decoding, "rollout and update take turns"
@@ -162,7 +162,7 @@ def test_the_head_holds_what_is_estimated(sampling: str) -> None:
 
 @pytest.mark.parametrize("n_texts", [1, 20])
 def test_decoding_holds_at_most_what_is_estimated(n_texts: int) -> None:
-    """A pass over prompts of 90 tokens, and 70 tokens more; the cache moves once."""
+    """A pass over prompts of 90 tokens, and 70 tokens more."""
     model = LlamaForCausalLM(LlamaConfig(
         hidden_size=64, num_hidden_layers=6, intermediate_size=176, num_attention_heads=4, num_key_value_heads=2,
         vocab_size=100,

@@ -1,7 +1,6 @@
 """Services that the clients of OpenML, Kaggle and Hugging Face ask, played on the loopback interface."""
 
 from .chat import ChatStandIn, completion
-from .hub import HubStandIn, Repository
 from .hub_models import ModelHubStandIn, StoredModel
 from .kaggle import KaggleStandIn
 from .openml import OpenmlStandIn
@@ -14,11 +13,9 @@ __all__ = [
     "Cut",
     "Fault",
     "Hang",
-    "HubStandIn",
     "KaggleStandIn",
     "ModelHubStandIn",
     "OpenmlStandIn",
-    "Repository",
     "Request",
     "Slow",
     "StandIn",

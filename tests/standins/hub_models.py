@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
-from .hub import LFS, HubStandIn, error, json_answer
-from .server import Answer, Request, serve_bytes
+from .server import Answer, Request, StandIn, serve_bytes
 
 __all__ = ["ModelHubStandIn", "StoredModel"]
 
 _CDN = "cas-bridge.xethub.hf.co"
+_JSON = {"Content-Type": "application/json; charset=utf-8"}
+_LFS = ".safetensors"
 
 
 @dataclass
@@ -37,16 +40,18 @@ class StoredModel:
         return commit
 
 
-class ModelHubStandIn(HubStandIn):
+class ModelHubStandIn(StandIn):
     """The part of the hub used by downloads, and its storage of large files, on another host.
 
     Attributes:
         models: By `user/name`.
+        objects: Large files, by SHA-256.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.models: dict[str, StoredModel] = {}
+        self.objects: dict[str, bytes] = {}
         self._then: list[tuple[str, Callable[[], object]]] = []
 
     @property
@@ -56,7 +61,18 @@ class ModelHubStandIn(HubStandIn):
 
     @property
     def hosts(self) -> frozenset[str]:
-        return super().hosts | {_CDN}
+        return frozenset({f"127.0.0.1:{self.port}", _CDN})
+
+    def environment(self, home: Path, *, token: str = "hf_0123456789") -> dict[str, str]:
+        """As in the base; large files go by Git LFS, as where hf_xet is not installed.
+
+        Args:
+            home: The child's home, made if missing.
+            token: That of the user; "" for none.
+        """
+        variables = {"HF_ENDPOINT": self.proxy, "HF_TOKEN": token, "HF_HOME": str(home / "hub")}
+        variables |= {"HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+        return {**super().environment(home), **variables}
 
     def put(self, name: str, folder: Path, *revisions: str) -> str:
         """Commit the files of a folder, for branches and tags, and return the commit's id."""
@@ -85,20 +101,20 @@ class ModelHubStandIn(HubStandIn):
                 return self._info(f"{user}/{name}", revision)
             case ["api", "models", user, name, "tree", revision, *folder]:
                 if folder:  # all files are in the root
-                    return error(404, f"{folder[0]} does not exist", {"X-Error-Code": "EntryNotFound"})
+                    return _error(404, f"{folder[0]} does not exist", {"X-Error-Code": "EntryNotFound"})
                 return self._tree(f"{user}/{name}", revision)
             case [user, name, "resolve", revision, *path]:
                 return self._file(request, f"{user}/{name}", revision, "/".join(path))
-        return super().answer(request)
+        return _error(404, "Sorry, we can't find the page you are looking for.")
 
     def _find(self, name: str, revision: str) -> Answer | tuple[StoredModel, str]:
         """The repository and the commit that are meant, or a refusal."""
         model = self.models.get(name)
         if model is None:
-            return error(401, "Invalid username or password.")  # does not reveal whether there is one
+            return _error(401, "Invalid username or password.")  # does not reveal whether there is one
         commit = model.revisions.get(revision, revision)
         if commit not in model.commits:
-            return error(404, f"Invalid rev id: {revision}", {"X-Error-Code": "RevisionNotFound"})
+            return _error(404, f"Invalid rev id: {revision}", {"X-Error-Code": "RevisionNotFound"})
         return model, commit
 
     def _info(self, name: str, revision: str) -> Answer:
@@ -107,7 +123,7 @@ class ModelHubStandIn(HubStandIn):
             return answer
         model, commit = answer
         siblings = [{"rfilename": path} for path in sorted(model.commits[commit])]
-        return json_answer({"id": name, "private": False, "sha": commit, "siblings": siblings})
+        return _json_answer({"id": name, "private": False, "sha": commit, "siblings": siblings})
 
     def _tree(self, name: str, revision: str) -> Answer:
         answer = self._find(name, revision)
@@ -115,7 +131,7 @@ class ModelHubStandIn(HubStandIn):
             return answer
         model, commit = answer
         files = sorted(model.commits[commit].items())
-        return json_answer(
+        return _json_answer(
             [{"type": "file", "path": path, "size": len(body), "oid": _oid(body)} for path, body in files]
         )
 
@@ -126,9 +142,9 @@ class ModelHubStandIn(HubStandIn):
         model, commit = answer
         repository = {"X-Repo-Commit": commit}
         if path not in model.commits[commit]:
-            return error(404, "Entry not found", {**repository, "X-Error-Code": "EntryNotFound"})
+            return _error(404, "Entry not found", {**repository, "X-Error-Code": "EntryNotFound"})
         body = model.commits[commit][path]
-        if not path.endswith(LFS):
+        if not path.endswith(_LFS):
             plain = serve_bytes(request, body, "text/plain")
             return plain._replace(headers={**plain.headers, **repository})
         digest = hashlib.sha256(body).hexdigest()
@@ -146,3 +162,14 @@ class ModelHubStandIn(HubStandIn):
 
 def _oid(body: bytes) -> str:
     return hashlib.sha1(body, usedforsecurity=False).hexdigest()
+
+
+def _json_answer(value: Any) -> Answer:
+    return Answer(200, json.dumps(value).encode(), _JSON)
+
+
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Answer:
+    """A refusal as the hub words it."""
+    return Answer(
+        status, json.dumps({"error": message}).encode(), {**_JSON, "X-Error-Message": message, **(headers or {})}
+    )

@@ -29,13 +29,13 @@ def _key(lm: LanguageModel) -> Hashable:
     return (*of_model, lm.max_tokens_per_forward, lm.plain_passes, lm.packs_trees, lm.critic_trunk)
 
 
-def _checked(base: Any, hidden_states: Any, vocabulary_logits: Any, name: str, check: Any) -> Any:
+def _checked(base: Any, hidden_states: Any, vocabulary_logits: Any, name: str) -> Any:
     lm = getattr(hidden_states, "__self__", None)
     if type(lm) is not LanguageModel or name not in SHIPPED_MODELS:
-        return _check_model(base, hidden_states, vocabulary_logits, name, check)
+        return _check_model(base, hidden_states, vocabulary_logits, name)
     key = ("model", *_key(lm))
     if key not in _known:
-        _known[key] = _check_model(base, hidden_states, vocabulary_logits, name, check)
+        _known[key] = _check_model(base, hidden_states, vocabulary_logits, name)
     return _known[key]
 
 

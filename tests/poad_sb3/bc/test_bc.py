@@ -348,6 +348,7 @@ SMALL = ("--set", "batch_size=8", "--set", "policy_kwargs.critic_arch=[8]")
 SHORT = ("--n-epochs", "2", "--eval-episodes", "3", *SMALL)
 
 
+@pytest.mark.filterwarnings("default:Only the adapter")
 def test_the_commands_from_episodes_to_reinforcement_learning(run: Run) -> None:
     output = run("bc", "--env", KEYS, "--env", "MultiKey-v0", "--n-episodes", "4", "--out", "base", *SHORT)
     record = json.loads(Path("base/bc.json").read_text())
@@ -415,7 +416,7 @@ def test_evaluations_have_other_episodes_than_the_recording(run: Run, monkeypatc
     train = ("train", KEYS, "--steps", "16", "--set", "n_steps=16", "--record-episodes", "5", "--out", "rl", *SMALL)
     run(*train)
     recorded = {line["episode"] for line in read_results(Path("rl/episodes.jsonl")).episodes}
-    monkeypatch.setattr("poad_sb3.cli.bc.policy_episodes", play)
+    monkeypatch.setattr("poad_sb3.bc.policy_episodes", play)
     run("bc", "--env", KEYS, "--env-set", "horizon=4", "--episodes", "rl/episodes.jsonl", "--out", "base", *SHORT)
     assert recorded
     assert len({*played}) == len(played) == 6

@@ -15,7 +15,7 @@ from toy import LampEnv
 
 import poad_sb3
 from poad_sb3 import ARCHER, GRPO, NTPO, POAD, TWOSOME
-from poad_sb3.cli.train_options import TrainOptions
+from poad_sb3.cli.train_options import new_run, parse_options
 from poad_sb3.common.hyperparameters import (
     check_arguments,
     known_arguments,
@@ -236,8 +236,5 @@ def test_the_preset_of_a_model_is_its_default_unless_another_is_named(monkeypatc
     assert "Chosen for this environment: preset pocket-char/virtualhome, action_sampling='trie'" in shown
     named = POAD.from_preset("pocket/virtualhome", gym.make(env_id), policy_kwargs=kwargs)
     assert (named.n_envs, named.temperature) == (1, 1.0)
-    request = TrainOptions.parse(
-        env_id=env_id, algo=None, preset=None, n_envs=4, settings=["policy_kwargs.model=pocket-char"], env_settings=()
-    )
-    config = request.new()
+    config = new_run(parse_options(["policy_kwargs.model=pocket-char"], (), env_id=env_id, n_envs=4))
     assert (config.preset, config.n_envs, config.given["n_steps"]) == ("pocket-char/virtualhome", 4, 2)

@@ -22,7 +22,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from poad_sb3 import BADQ, POAD, UnsupportedEnvError
 from poad_sb3.cli import ranks as ranks_of_cli
-from poad_sb3.cli.train_options import TrainOptions
+from poad_sb3.cli.train_options import parse_options
 from poad_sb3.distributed import Ranks, start_ranks
 from poad_sb3.distributed import launch as launching
 from poad_sb3.distributed.broadcast_vec_env import BroadcastVecEnv
@@ -225,7 +225,7 @@ def test_the_end_of_ranks_is_read_off_their_exit_codes(
 
 def test_a_lost_rank_is_followed_by_a_resumed_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without an end while there are new checkpoints, and three times without one."""
-    request = TrainOptions.parse(algo=None, preset=None, settings=(), env_settings=(), env_id=ENV)
+    request = parse_options((), (), env_id=ENV)
     started: list[list[str]] = []
     lost = LostRankError("Rank 1 was lost.")
     ends: Iterator[LostRankError | int] = iter([lost, lost, 0])
@@ -239,13 +239,13 @@ def test_a_lost_rank_is_followed_by_a_resumed_run(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(ranks_of_cli, "launch", launch)
     monkeypatch.setattr("sys.argv", ["poad", "train", ENV])
-    ranks_of_cli.launch_ranks(2, request, tmp_path, resume=False)
+    ranks_of_cli.launch_ranks(2, request, tmp_path)
     assert started == [["train", ENV], *[["train", ENV, "--resume"]] * 2]
     ends = iter([lost] * 4)
     with pytest.raises(typer.Exit) as end:
-        ranks_of_cli.launch_ranks(2, request, tmp_path, resume=False)
+        ranks_of_cli.launch_ranks(2, request, tmp_path)
     assert end.value.exit_code == launching.LOST_RANK
     ends = iter([3])
     with pytest.raises(typer.Exit) as end:
-        ranks_of_cli.launch_ranks(2, request, tmp_path, resume=False)
+        ranks_of_cli.launch_ranks(2, request, tmp_path)
     assert end.value.exit_code == 3

@@ -16,7 +16,7 @@ from ray_nodes import SimulatedCluster
 from ray_users import alive, relatives, until
 
 from lang_envs.files import lock
-from poad_sb3.distributed.leftovers import remove_leftovers
+from poad_sb3.distributed.leftovers import make_folder, remove_folder, remove_leftovers
 
 ROOT = Path(__file__).parents[3]
 HEAD = """
@@ -197,17 +197,16 @@ def test_an_address_gets_a_token_where_asked(
 
 def test_folders_of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    kept = [tmp_path / f"le-ray-{os.getpid()}-abc", tmp_path / "le-ray-x", tmp_path / "other"]
-    elsewhere = tmp_path / f"le-ray-{child.pid}-held"  # the process of another container
-    for folder in (dead := tmp_path / f"le-ray-{child.pid}-abc", elsewhere, *kept):
+    dead, held, other = (tmp_path / name for name in ("le-ray-1-dead", "le-ray-1-held", "other"))
+    for folder in (dead, held, other):
         folder.mkdir()
-    holder = os.open(elsewhere / ".lock", os.O_RDWR | os.O_CREAT)
+        (folder / ".lock").touch()
+    holder = os.open(held / ".lock", os.O_RDWR)
     lock(holder)
+    made = make_folder("le-ray-", str(tmp_path))
     remove_leftovers("le-ray-")
-    assert not dead.exists()
-    assert all(folder.exists() for folder in (elsewhere, *kept))
+    assert sorted(tmp_path.iterdir()) == sorted([held, other, made])
     os.close(holder)
     remove_leftovers("le-ray-")
-    assert not elsewhere.exists()
+    remove_folder(made)
+    assert [*tmp_path.iterdir()] == [other]

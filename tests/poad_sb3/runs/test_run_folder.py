@@ -12,7 +12,7 @@ import pytest
 from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder, session
 
 CONFIG = RunConfig(
-    "POAD", None, 0, "MultiKey-v0", {}, 2, {"n_steps": 4}, {"n_steps": 4}, {"name": "pocket"}, None, {}, 8, 4
+    env_id="MultiKey-v0", n_envs=2, given={"n_steps": 4}, arguments={"n_steps": 4}, model={"name": "pocket"}, steps=8
 )
 CONFIG.sessions.append(session(["poad", "train"], 0))
 VALUES = asdict(CONFIG)
