@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -67,13 +68,19 @@ def fail(message: str, code: int = REFUSED) -> NoReturn:
     raise typer.Exit(code)
 
 
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    echo(f"poad: warning: {' '.join(str(message).split())}", err=True)
+
+
 class Commands(TyperGroup):
-    """Commands whose refusals are one line on stderr."""
+    """Commands whose refusals and warnings are one line each on stderr."""
 
     def invoke(self, ctx: Any) -> Any:
         """See `TyperGroup.invoke`."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
         except BrokenPipeError:  # the reader of stdout is gone
             raise
         except (PoadError, LangEnvsError, OSError) as error:

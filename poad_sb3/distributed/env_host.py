@@ -1,4 +1,4 @@
-"""`EnvHost`: environments of one actor, whose states are restored after its death.
+"""`EnvHost`: environments of one actor, run by operations that can be repeated after its death.
 
 It knows no Ray: `ray_vec_env` makes an actor of it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -120,29 +121,31 @@ class History:
     """Record for restoring an environment in its present state.
 
     Attributes:
-        state: Last state of the environment, pickled; None before the first reset and without `get_state`.
-        calls: Completed calls of `set_attr` and `env_method`, pickled: a state need not hold their effects.
-        is_known: Whether the state is that of the environment: without `get_state` it is not after a step or a reset.
+        state: Last state of the environment, pickled; None without `get_state`.
+        operations: Completed operations since its construction, pickled and compressed; with a state only calls of
+            `set_attr` and `env_method`, whose effects it need not hold.
+        last: Observation, reward and end of the last operation that was a step or a reset.
     """
 
     state: bytes | None = None
-    calls: list[bytes] = field(default_factory=list)
-    is_known: bool = True
+    operations: list[bytes] = field(default_factory=list)
+    last: tuple[Any, ...] | None = None
 
-    def note(self, operation: Operation, state: bytes | None) -> None:
+    def note(self, operation: Operation, value: Any, state: bytes | None) -> None:
         """Record a completed operation.
 
         Args:
             operation: Operation that was completed.
+            value: Result of the operation.
             state: State of the environment after the operation, pickled; None without `get_state`.
         """
         if isinstance(operation, Invoke) and not operation.changes:
             return
         self.state = state
-        if isinstance(operation, Invoke):
-            self.calls.append(_dumps(operation))
-        elif state is None:
-            self.is_known = False
+        if state is None or isinstance(operation, Invoke):
+            self.operations.append(zlib.compress(_dumps(operation), 1))
+        if state is None and isinstance(value, Stepped):
+            self.last = value[:3]
 
 
 class EnvHost:
@@ -210,15 +213,24 @@ class EnvHost:
             packed: `History` of each environment, pickled.
 
         Raises:
-            WorkerError: If an environment refuses its state.
+            WorkerError: If an environment refuses its state, or the same operations give another result.
         """
         histories: list[History] = pickle.loads(packed)
         for index, history in enumerate(histories):
-            if history.calls:
+            last: tuple[Any, ...] | None = None
+            if history.operations:
                 self._restore_state(index, history)  # methods may need an environment that was reset
-            for call in history.calls:
-                self._run(index, pickle.loads(call))
+            for compressed in history.operations:
+                operation: Operation = pickle.loads(zlib.decompress(compressed))
+                value = self._run(index, operation)
+                last = value[:3] if isinstance(value, Stepped) else last
             self._restore_state(index, history)
+            if history.state is None and not _equal(last, history.last):
+                raise WorkerError(
+                    "Expected an environment without get_state to give the same results for the same seed and "
+                    f"actions; environment {index} of the actor did not. Fix: go on from a checkpoint; give it "
+                    "get_state and set_state, or take all randomness from self.np_random."
+                )
 
     def _restore_state(self, index: int, history: History) -> None:
         if history.state is not None and not restore_envs(self._envs[index], [pickle.loads(history.state)]):
@@ -266,3 +278,12 @@ def _dumps(value: object) -> bytes:
 def _state(env: DummyVecEnv) -> bytes | None:
     states = capture_envs(env)
     return None if states is None else _dumps(states[0])
+
+
+def _equal(replayed: tuple[Any, ...] | None, recorded: tuple[Any, ...] | None) -> bool:
+    """Return whether two results have equal observations, rewards and ends."""
+    try:
+        np.testing.assert_equal(replayed, recorded)
+    except AssertionError:
+        return False
+    return True

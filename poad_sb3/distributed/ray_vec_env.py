@@ -7,6 +7,7 @@ import contextlib
 import copy
 import logging
 import pickle
+import secrets
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,8 +62,8 @@ def make_ray_envs(
 ) -> RayVecEnv:
     """Make environments of one kind in Ray actors, with SB3's Monitor around each.
 
-    Results are those of `make_envs`, bit for bit, for any number of actors. A lost actor is made again with the last
-    states of its environments; without `get_state` its loss is an error.
+    Results are those of `make_envs`, bit for bit, for any number of actors. A lost actor is restored in its last state:
+    by the states of its environments, or without `get_state` by the seeds and actions since their construction.
 
     Args:
         env: Id of an environment, or a function that makes one.
@@ -114,7 +115,10 @@ class RayVecEnv(VecEnv):
         if self._is_stepping:
             with contextlib.suppress(Exception):  # of a step whose result is dropped
                 self.step_wait()
-        operations = [Reset(seed, options) for seed, options in zip(self._seeds, self._options, strict=True)]
+        operations = [
+            Reset(self._actors.repeatable(index, seed), options)
+            for index, (seed, options) in enumerate(zip(self._seeds, self._options, strict=True))
+        ]
         results = self._actors.run(range(self.num_envs), operations)
         self._reset_seeds()
         self._reset_options()
@@ -273,6 +277,12 @@ class _Actors:
 
     # ------------------------------------------------------------------ operations
 
+    def repeatable(self, index: int, seed: int | None) -> int | None:
+        """Return the seed of a reset; drawn here where an environment without a state has had none yet."""
+        (history,) = [actor.histories[index - actor.span.start] for actor in self._all if index in actor.span]
+        unknown = seed is None and history.state is None and history.last is None
+        return secrets.randbits(31) if unknown else seed
+
     def run(self, places: Sequence[int], operations: Sequence[Operation]) -> list[Any]:
         """Run an operation of each of these environments, and return the results in their order."""
         self._submit(_NOW, places, operations)
@@ -338,8 +348,8 @@ class _Actors:
                 self._replace_lost(actor, error)
                 continue
             actor.n_losses = 0
-            for (index, operation), (_, state) in zip(call.operations, answers, strict=True):
-                actor.histories[index].note(operation, state)
+            for (index, operation), (value, state) in zip(call.operations, answers, strict=True):
+                actor.histories[index].note(operation, value, state)
             call.results = {
                 actor.span[index]: value for (index, _), (value, _) in zip(call.operations, answers, strict=True)
             }
@@ -411,10 +421,11 @@ class _Actors:
         """Give a new actor the environments of the lost one, as they were, and send it the calls without an answer."""
         import ray
 
+        n_operations = sum(len(history.operations) for history in actor.histories)
         try:
             self._started(actor)
             restoring = actor.handle.restore.remote(cloudpickle.dumps(actor.histories))
-            get(restoring, self._step_seconds)
+            get(restoring, self._step_seconds * (1 + n_operations))
         except ray.exceptions.RayError:
             raise
         except BaseException:  # environments are not those that were lost: the next call shall find no actor
@@ -430,15 +441,10 @@ class _Actors:
                 self._send(actor, call)
 
     def _note_loss(self, actor: _Actor, error: Exception) -> None:
-        """Kill a lost actor; raise `WorkerError` if it was lost too often, or cannot be made again."""
+        """Kill a lost actor; raise `WorkerError` if it was lost too often, or there is no room for it."""
         actor.n_losses += 1
         name = f"actor {actor.number} (environments {actor.span.start} to {actor.span.stop - 1}, last as {actor.about})"
         note_loss(actor.handle, name, actor.n_losses, error)
-        if not all(history.is_known for history in actor.histories):
-            raise WorkerError(
-                f"Expected environments with get_state and set_state, to make {name} again; its own have none. "
-                "Fix: go on from a checkpoint; give the environment these methods."
-            ) from error
         check_room(len(self._all), room(self._demand), self._demand)
 
     def close(self) -> None:

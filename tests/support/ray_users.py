@@ -120,6 +120,13 @@ class TracedDoors(Doors):
         return os.getpid()
 
 
+class UnsteadyDoors(TracedDoors):
+    """The same, with randomness of its own."""
+
+    def text(self) -> str:
+        return f"{super().text()} {os.urandom(8).hex()}"
+
+
 gym.register("RayUsers/Doors-v0", entry_point="ray_users:TracedDoors")
 gym.register("RayUsers/Spelling-v0", entry_point="ray_users:Spelling")
 

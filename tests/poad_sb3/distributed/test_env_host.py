@@ -11,10 +11,12 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
-from ray_users import LampsElsewhere, TracedLamps
+from ray_users import LampsElsewhere, TracedDoors, TracedLamps, UnsteadyDoors
 from stable_baselines3.common.env_util import make_vec_env
+from third_party import COLOURS
 
 from poad_sb3.distributed.env_host import Description, EnvHost, History, Invoke, Operation, Reset, Step
+from poad_sb3.errors import WorkerError
 
 N = 2
 Make = Callable[[], gym.Env[Any, Any]]
@@ -31,8 +33,8 @@ class Driver:
     def run(self, *operations: Operation) -> list[Any]:
         calls = list(enumerate(operations))
         answers = pickle.loads(self.host.run(cloudpickle.dumps(calls)))
-        for history, operation, (_, state) in zip(self.histories, operations, answers, strict=True):
-            history.note(operation, state)
+        for history, operation, (value, state) in zip(self.histories, operations, answers, strict=True):
+            history.note(operation, value, state)
         return [value for value, _ in answers]
 
     def copy(self) -> Driver:
@@ -46,17 +48,19 @@ def makers(folder: Path) -> dict[str, Make]:
     return {
         "state": lambda: TracedLamps(str(folder)),
         "elsewhere": lambda: LampsElsewhere(str(folder)),
+        "replay": TracedDoors,
         "time limit": lambda: gym.wrappers.TimeLimit(TracedLamps(str(folder), moves=9), 4),
     }
 
 
 def actions(make: Make, number: int) -> list[Step]:
     env = make()
-    texts = ["press the red button", "wait"]
+    texts = [f"take the {colour} door" for colour in COLOURS[:2]]
+    texts = texts if isinstance(env, TracedDoors) else ["press the red button", "wait"]
     return [Step(env.action_space.encode(texts[(number + index) % len(texts)])) for index in range(N)]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("kind", ["state", "elsewhere", "time limit"])
+@pytest.mark.parametrize("kind", ["state", "elsewhere", "replay", "time limit"])
 def test_a_copy_goes_on_where_the_host_was(kind: str, tmp_path: Path) -> None:
     make = makers(tmp_path)[kind]
     plain, driver = make_vec_env(make, N), Driver(make)
@@ -84,3 +88,10 @@ def test_a_copy_goes_on_where_the_host_was(kind: str, tmp_path: Path) -> None:
     assert driver.run(*[Invoke("get_attr", ("note",))] * N) == [0, 1], "a copy has the attributes that were set"
     assert driver.run(*[Invoke("get_attr", ("difficulty",))] * N) == [7] * N, "by methods too"
     driver.host.close()
+
+
+def test_refuses_environments_that_do_not_repeat() -> None:
+    driver = Driver(UnsteadyDoors)
+    driver.run(*[Reset(0, {})] * N)
+    with pytest.raises(WorkerError, match=r"without get_state .* same results .* did not\. Fix: .* self\.np_random"):
+        driver.copy()

@@ -17,6 +17,7 @@ from ray_users import (
     BrokenLamps,
     LampsElsewhere,
     TracedLamps,
+    UnsteadyDoors,
     alive,
     outside,
     play,
@@ -236,25 +237,22 @@ def test_a_stopped_actor_is_replaced_and_a_slow_one_is_not(ray_envs: Callable[..
 
 
 @pytest.mark.process
-def test_two_lost_actors_start_side_by_side(
-    ray_envs: Callable[..., RayVecEnv],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+def test_without_a_state_the_actions_are_repeated_and_two_lost_actors_start_side_by_side(
+    ray_envs: Callable[..., RayVecEnv], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_vec_env, "_SECONDS_TO_NOTICE", 60.0)  # of a busy machine too
-    make = partial(TracedLamps, str(tmp_path))
-    env = ray_envs(make, 3, 2)
+    env_id = "ray_users:RayUsers/Doors-v0"
+    env = ray_envs(env_id, 3, 2)
     dies = {3: lambda: kill(env, 0), 10: lambda: (kill(env, 0), kill(env, 2))}
-    np.testing.assert_equal(play(env, 14, dies), play(make_vec_env(make, 3), 14))  # type: ignore[arg-type]
+    np.testing.assert_equal(play(env, 14, dies), play(make_envs(env_id, {}, 3), 14))  # type: ignore[arg-type]
     done = ["lost" if "was lost" in line else "again" for line in caplog.messages if "Actor" in line or "actor" in line]
     assert done == ["lost", "again", "lost", "lost", "again", "again"]
 
 
 @pytest.mark.process
-def test_without_a_state_a_loss_is_an_error(ray_envs: Callable[..., RayVecEnv]) -> None:
-    env = ray_envs("ray_users:RayUsers/Doors-v0", 2, 1)
-    with pytest.raises(WorkerError, match=r"Expected environments with get_state .* Fix: go on from a checkpoint"):
+def test_refuses_to_repeat_unsteady_environments(ray_envs: Callable[..., RayVecEnv]) -> None:
+    env = ray_envs(UnsteadyDoors, 8, 1)
+    with pytest.raises(WorkerError, match=r"same results for the same seed and actions; environment \d of the actor"):
         play(env, 8, {6: lambda: kill(env, 0)})
 
 
