@@ -79,7 +79,7 @@ class Commands(TyperGroup):
         """See `TyperGroup.invoke`."""
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = _show_warning
+                warnings.showwarning = _show_warning  # type: ignore[assignment]
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader of stdout is gone
             raise

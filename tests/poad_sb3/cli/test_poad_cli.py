@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -536,3 +537,14 @@ def test_a_checkpoint_beside_the_config_of_a_model_is_found(straight: Path, tmp_
     (tmp_path / "agent.zip").rename(tmp_path / "latest.zip")
     with pytest.raises(RunError):
         find_checkpoint(tmp_path)
+
+
+def test_a_warning_of_the_library_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def presets() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("Expected one line;\n  got two.", RuntimeWarning, stacklevel=1)
+
+    (command,) = [command for command in app.registered_commands if command.callback.__name__ == "presets"]
+    monkeypatch.setattr(command, "callback", presets)
+    assert run("presets") == "poad: warning: Expected one line; got two.\n"
