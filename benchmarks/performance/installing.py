@@ -44,6 +44,9 @@ USES = {
         "from poad_sb3.distributed.ray_vec_env import make_ray_envs; "
         "e = make_ray_envs('KeyToken-v0', {}, 2, 1); e.reset(); e.close()"
     ),
+    "minigrid": _PLAY.format("BabyAIText-GoToRedBall-v0"),
+    "textworld": _PLAY.format("TextWorld-CoinCollector-v0"),
+    "textarena": "import gymnasium, lang_envs; gymnasium.make('TextArena-FrozenLake-v0').reset(seed=0)",
     "inspect": "import inspect_ai, lang_envs.report.exports",
     "minari": "import minari, lang_envs.report.exports",
     "video": "import moviepy; from gymnasium.wrappers import RecordVideo",

@@ -26,7 +26,7 @@ def name(*key):
 
 def is_remembered():
     names = [name("calibration", time.perf_counter_ns(), number) for number in range(30)]  # no split before knew them
-    first, again = ([took(one) for one in names] for _ in range(2))
+    first, again = ([took(name) for name in names] for _ in range(2))
     return np.median(again) < 0.7 * np.median(first)
 
 def key_of(row):

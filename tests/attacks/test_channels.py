@@ -91,9 +91,9 @@ frame, found, reached = sys._getframe().f_back, 0, set()
 while frame is not None:
     todo = list(frame.f_locals.values())
     for _ in range(8):
-        todo = [one for one in todo if id(one) not in reached]
+        todo = [item for item in todo if id(item) not in reached]
         reached.update(map(id, todo))
-        found += sum(type(one) is str and one == name for one in todo)
+        found += sum(type(item) is str and item == name for item in todo)
         nested = []
         for one in todo:
             if "sandbox" in getattr(type(one), "__module__", ""):

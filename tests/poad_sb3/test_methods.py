@@ -101,7 +101,7 @@ def test_the_defaults_of_the_credit_are_those_of_the_methods() -> None:
              "candidate_normalization")  # fmt: skip
     for name, values in expected.items():
         agent = make_method(name)
-        assert tuple(getattr(agent, one) for one in names) == values
+        assert tuple(getattr(agent, name) for name in names) == values
         assert agent.gamma == 0.95
 
 
@@ -492,7 +492,7 @@ def test_a_policy_saved_alone_acts_as_before(tmp_path: Path, name: str) -> None:
     policy.save(tmp_path / "policy.pt")
     again = LLMPolicy.load(tmp_path / "policy.pt")
     observation = {"text": "The lamp is red.", "admissible_actions": '["wait", "press it", "wait here"]'}
-    first, second = (one.predict(observation, deterministic=True)[0] for one in (policy, again))
+    first, second = (agent.predict(observation, deterministic=True)[0] for agent in (policy, again))
     np.testing.assert_array_equal(first, second)
     assert type(again.distribution) is type(policy.distribution)
     if "free" not in name:

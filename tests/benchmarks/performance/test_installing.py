@@ -100,7 +100,7 @@ def test_every_package_that_is_imported_is_declared(archives: Archives, metadata
                 imported.update((name.partition(".")[0], file) for name in names)
     others = set(imported) - set(sys.stdlib_module_names) - {"lang_envs", "poad_sb3"}
     assert {"torch", "gymnasium", "typer"} <= others
-    undeclared = [one for one in others if not {normal(home) for home in homes.get(one, [one])} & declared]
+    undeclared = [name for name in others if not {normal(home) for home in homes.get(name, [name])} & declared]
     assert {one: imported[one] for one in undeclared} == {}
 
 

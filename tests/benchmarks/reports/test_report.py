@@ -307,7 +307,7 @@ def test_a_file_with_required_fields_alone_is_reported(files: list[Path], tmp_pa
     of_episodes = json.loads((SCHEMAS / "episode.schema.json").read_text())["required"]
     header, *episodes = (json.loads(line) for line in files[0].read_text().splitlines())
     least = [{name: header[name] for name in names}]
-    least += [{**{name: one[name] for name in of_episodes}, "success": None} for one in episodes]
+    least += [{**{name: episode[name] for name in of_episodes}, "success": None} for episode in episodes]
     path = tmp_path / "other.jsonl"
     path.write_text("\n".join(map(json.dumps, least)))  # and no newline at the end
     cells = load([path, files[1]])

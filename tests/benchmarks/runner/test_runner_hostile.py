@@ -56,7 +56,7 @@ def test_an_agent_that_writes_into_info_changes_no_result(tmp_path: Path) -> Non
         measure(_plan(agent, envs=(KEYS, KITCHEN), episodes=1, steps=True), tmp_path / f"{agent}.jsonl")
     ignored = {"agent"}
     honest, cheating = (
-        [{key: value for key, value in one.items() if key not in ignored} for one in _episodes(tmp_path / name)]
+        [{key: value for key, value in episode.items() if key not in ignored} for episode in _episodes(tmp_path / name)]
         for name in ("First.jsonl", "Cheats.jsonl")
     )
     assert cheating == honest

@@ -54,7 +54,7 @@ def test_every_episode_has_a_line_in_the_order_of_the_plan(tmp_path: Path) -> No
     assert (agent["name"], agent["spec"], agent["settings"]["temper"]) == ("valued", "runner_users:Valued", "calm")
     assert [env["discount"] for env in header["envs"]] == [0.99, 1.0]
     assert header["versions"]["gymnasium"]
-    assert len({one["reset_seed"] for one in episodes}) == 12
+    assert len({episode["reset_seed"] for episode in episodes}) == 12
 
 
 def test_the_lines_of_an_episode_are_those_of_its_steps(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_the_lines_of_an_episode_are_those_of_its_steps(tmp_path: Path) -> None:
     measure(_plan(envs=(KITCHEN,), episodes=2, seeds=1), path)
     steps = _records(steps_file(path))[1:]
     for episode in _records(path)[1:]:
-        own = [one for one in steps if one["episode"] == episode["episode"]]
+        own = [step for step in steps if step["episode"] == episode["episode"]]
         assert [one["step"] for one in own] == list(range(episode["steps"]))
         assert episode["return"] == pytest.approx(sum(one["reward"] for one in own))
         clock, discounted = 0, 0.0
@@ -76,7 +76,7 @@ def test_the_lines_of_an_episode_are_those_of_its_steps(tmp_path: Path) -> None:
         assert episode["completion_tokens"] == sum(len(one["tokens"]) for one in own)
         assert ("final_observation" in own[-1], "final_observation" in own[0]) == (True, False)
         assert all(one["action"] in one["admissible_actions"] for one in own)
-        assert {len(row) for one in own[:1] for row in one["advantages"].values()} == {len(own[0]["tokens"])}
+        assert {len(row) for record in own[:1] for row in record["advantages"].values()} == {len(own[0]["tokens"])}
         assert set(own[0]["advantages"]) == {"POAD", "NTPO", "TWOSOME"}
 
 
@@ -254,7 +254,7 @@ def test_plays_episodes_again_whose_steps_are_lost(share: float, undisturbed: Pa
     steps = steps_file(undisturbed)
     whole, whole_steps = undisturbed.read_bytes(), steps.read_bytes()
     steps.write_bytes(whole_steps[: int(share * len(whole_steps))])
-    n_lines = [one["steps"] for one in _records(undisturbed)[1:]]
+    n_lines = [record["steps"] for record in _records(undisturbed)[1:]]
     n_kept = max(steps.read_bytes().count(b"\n") - 1, 0)
     done = measure(_plan(), undisturbed)
     assert done.found == sum(sum(n_lines[: n + 1]) <= n_kept for n in range(6))

@@ -65,9 +65,9 @@ def measured(problem: TimedMDP, policy: np.ndarray, row: Row, values: np.ndarray
 def enumerated(problem: TimedMDP, policy: np.ndarray, row: Row, values: np.ndarray) -> Moments:
     """All episodes as one rollout of the strategy, one in each column."""
     episodes = list(enumerate_episodes(problem, policy))
-    chances = np.array([one.probability for one in episodes])
+    chances = np.array([episode.probability for episode in episodes])
     pair_of = {(int(o), int(a)): number for number, (o, a) in enumerate(zip(*problem.pairs, strict=True))}
-    longest = max(len(one.steps) for one in episodes)
+    longest = max(len(episode.steps) for episode in episodes)
     pairs, counted = np.zeros((longest, len(episodes)), dtype=int), np.zeros((longest, len(episodes)), dtype=bool)
     nodes, lengths = problem.paths
     of_tokens = np.zeros((*pairs.shape, nodes.shape[1]))
@@ -295,7 +295,7 @@ def test_a_run_is_reproduced_bit_for_bit_and_its_predictions_hold() -> None:
     for prediction in PREDICTIONS.values():
         checks = list(prediction(cases))
         n_checks += len(checks)
-        assert [one for one in checks if not one.holds] == []
+        assert [check for check in checks if not check.holds] == []
     assert n_checks > 120
 
 
@@ -304,7 +304,7 @@ def test_a_wrong_estimator_breaks_a_prediction() -> None:
     key = "BAD, lambda_token 0.8 | exact"
     wrong = case._replace(rows={**case.rows, key: case.rows[key]._replace(bias=2e-10)})
     checks = list(PREDICTIONS["exact critic"]([wrong]))
-    assert sum(not one.holds for one in checks) == 1
+    assert sum(not check.holds for check in checks) == 1
     assert Check("", None, None, 0.1).holds
     assert not Check("", None, 0.1, 0.1).holds
 
@@ -333,7 +333,7 @@ def test_the_pocket_model_is_a_policy_with_an_exact_jacobian() -> None:
     problem = problem_of("multikey 1 0 2 1", share=False)
     pocket = PocketPolicy(problem)
     before, jacobian = pocket.logits().detach().numpy(), pocket.jacobian()
-    assert jacobian.shape == (problem.timed.n_logits, sum(one.numel() for one in pocket.parameters))
+    assert jacobian.shape == (problem.timed.n_logits, sum(parameter.numel() for parameter in pocket.parameters))
     assert before.dtype == np.float64
     basis = factor(jacobian)
     np.testing.assert_allclose(basis @ basis.T, jacobian @ jacobian.T, rtol=0, atol=1e-12)

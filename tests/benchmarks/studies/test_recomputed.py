@@ -88,7 +88,7 @@ def test_p_values_and_differences(name: str, number: int) -> None:
     assert row["effect"]["value"] == pytest.approx(first.mean() - second.mean(), abs=1e-6)
     if len({*first, *second}) < len(first) + len(second):  # scipy has no exact test with ties
         ranks, n = stats.rankdata([*first, *second]), len(first)
-        sums = np.array([sum(one) for one in itertools.combinations(ranks, n)])
+        sums = np.array([sum(subset) for subset in itertools.combinations(ranks, n)])
         expected = (abs(sums - sums.mean()) >= abs(ranks[:n].sum() - sums.mean()) - 1e-9).mean()
     else:
         expected = stats.mannwhitneyu(first, second, method="exact").pvalue

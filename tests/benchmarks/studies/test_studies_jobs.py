@@ -50,7 +50,7 @@ def test_a_torn_piece_is_none_and_is_written_again(torn: str, tmp_path: Path) ->
     assert pieces.find(job()) is None
     pieces.put(job(), result(), {})
     assert pieces.find(job()) == result()
-    assert [one.name for one in tmp_path.iterdir()] == [f"{job().name}.json"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"{job().name}.json"]
 
 
 def test_a_piece_under_the_name_of_another_is_none(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ def test_a_trend_is_the_rank_correlation_of_all_runs(tmp_path: Path) -> None:
     fill_study(study, Options(), pieces, make)
     content = study.report(Options(), pieces).content
     areas = {name: one["areas"] for name, one in content["comparisons"][0]["methods"].items()}
-    pairs = [(levels[name], one) for name, own in areas.items() for one in own]
+    pairs = [(levels[name], area) for name, of_runs in areas.items() for area in of_runs]
     expected = stats.spearmanr(*zip(*pairs, strict=True))
     (row,) = content["primary"]
     assert row["effect"]["value"] == pytest.approx(expected.statistic, abs=1e-6)
