@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lang_envs.arguments import check_flags, finite_reward, is_number
-from lang_envs.errors import ActionError, LangEnvsError, RewardError, StateError
+from lang_envs.errors import ActionError, LangEnvsError, RenderModeError, RewardError, StateError
 from lang_envs.spaces import TextObservation, TextSpace, TokenSequence
 from lang_envs.tokenizers import Tokenizer, resolve_tokenizer
 
@@ -132,7 +132,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     ) -> None:
         modes = self.metadata.get("render_modes", [])
         if render_mode is not None and render_mode not in modes:
-            raise ValueError(f"Expected render_mode to be None or one of {modes}; got {render_mode!r}.")
+            raise RenderModeError(f"Expected render_mode to be None or one of {modes}; got {render_mode!r}.")
         self.observation_space: TextSpace = TextSpace(max_observation_length)
         self.action_space: TokenSequence = TokenSequence(resolve_tokenizer(tokenizer), max_action_length)
         if not is_number(invalid_action_reward):
@@ -315,10 +315,11 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     def _observation(self, info: Mapping[str, Any]) -> TextObservation:
         text = self._describe()
         if not isinstance(text, str) or len(text) > self.observation_space.max_length:
-            got = f"{len(text)} characters" if isinstance(text, str) else type(text).__name__
+            is_text = isinstance(text, str)
+            got, fix = (f"{len(text)} characters", "raise max_observation_length") if is_text else (repr(text), "a str")
             raise LangEnvsError(
                 f"Expected {type(self).__name__} to describe itself in a str of at most "
-                f"{self.observation_space.max_length} characters; got {got}. Fix: raise max_observation_length."
+                f"{self.observation_space.max_length} characters; got {got:.80}. Fix: {fix}."
             )
         return TextObservation(text, info["admissible_actions"])
 

@@ -11,6 +11,7 @@ __all__ = [
     "InfoError",
     "LangEnvsError",
     "MissingExtraError",
+    "RenderModeError",
     "RewardError",
     "StateError",
     "TokenizerError",
@@ -43,6 +44,10 @@ class InfoError(LangEnvsError, ValueError):
 
 class RewardError(LangEnvsError, TypeError):
     """A reward that is no single number, or not finite where it is counted."""
+
+
+class RenderModeError(LangEnvsError, ValueError, TypeError):
+    """An unknown render mode; also a TypeError, by which SB3's `make_vec_env` notices that there are no images."""
 
 
 class StateError(LangEnvsError, ValueError):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from lang_envs.arguments import check_integer
+from lang_envs.arguments import check_integer, finite_reward
 from lang_envs.core import LangEnv, Outcome
 from lang_envs.errors import LangEnvsError, StateError
 
@@ -34,10 +34,12 @@ class ReplayedEnv(LangEnv[Replay]):
     """A world of another package, which can neither be copied nor saved: it is played again to the same point.
 
     A state is the seed of the episode and its actions, so that restoring one takes as long as its episode has taken. It
-    is right where the world depends on these alone; the observation after them is compared.
+    is right where the world depends on these alone, and where everything that actions change is set in `_begin`. The
+    observation after a replay is compared.
 
     A subclass implements `_make_world`, `_begin`, `_act`, `_wait`, and of `LangEnv` the methods `_describe`,
-    `_listed_actions` and `_family_info`. It sets its options before `super().__init__()`, which makes the world.
+    `_listed_actions` and `_family_info`. It sets its options before `super().__init__()`, which makes the world, and
+    names those that shape it in `_configuration`.
 
     Attributes:
         world: The world, as `_make_world` made it; not part of copies, which make their own.
@@ -97,24 +99,31 @@ class ReplayedEnv(LangEnv[Replay]):
                 self._seed, self._actions = None, []
                 return
             self._replay(world.seed, world.actions)
-            if self._describe() != world.text:
-                raise StateError(
-                    f"Expected the observation of the state, {world.text!r:.80}, after its actions; got "
-                    f"{self._describe()!r:.80}. Fix: the version of the package that it was saved with."
-                )
+            self._require(world.text)
         except BaseException:
             if before[0] is not None:
                 self._replay(before[0], before[1])
             raise
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "world": None}
+    def _require(self, text: str) -> None:
+        """Raise unless the observation after a replay is that of the state."""
+        if self._describe() != text:
+            raise StateError(
+                f"Expected the observation of the state, {text!r:.80}, after its actions; got "
+                f"{self._describe()!r:.80}. Fix: a world that depends on its seed and its actions alone, and the "
+                "version of its package that the state is of."
+            )
 
-    def __setstate__(self, attributes: dict[str, Any]) -> None:
-        self.__dict__.update(attributes)
+    def __getstate__(self) -> dict[str, Any]:
+        return {"attributes": {**self.__dict__, "world": None}, "replay": self._get_world()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state["attributes"])
         self.world = self._make_world()
-        if self._seed is not None:
-            self._replay(self._seed, self._actions)
+        if state["replay"] is not None:
+            self._replay(self._seed or 0, self._actions)
+            self._require(state["replay"].text)
+            self.__dict__.update(state["attributes"] | {"world": self.world})
 
     def close(self) -> None:
         """Close the world."""
@@ -122,8 +131,13 @@ class ReplayedEnv(LangEnv[Replay]):
             self.world.close()
 
 
-def _function(value: Any) -> Any:
-    return load_env_creator(value) if isinstance(value, str) else value
+def _function(argument: str, value: Any) -> Any:
+    """Return a function as it is given, or by its name."""
+    if not isinstance(value, str):
+        return value
+    if ":" not in value:
+        raise ValueError(f"Expected {argument} as a function or its name, module:name; got {value!r}.")
+    return load_env_creator(value)
 
 
 Actions = Mapping[str, Any] | Sequence[str]
@@ -136,14 +150,14 @@ class GymnasiumEnv(ReplayedEnv):
         env = GymnasiumEnv("FrozenLake-v1", ["left", "down", "right", "up"], lambda field, info: f"Field {field}. Go")
 
     Args:
-        env: Id for `gym.make`, or a function that makes the environment.
+        env: Id for `gym.make`, or a class or function that makes the environment.
         actions: Actions of the environment by their texts; texts alone, where it takes texts or numbers of their order;
             a function from observation and `info` to either; None where any text is an action.
         describe: Function from observation and `info` to the text; None where observations are texts.
         succeeds: Function from reward, `terminated` and `info` of a step to whether the goal is reached; by default an
-            end with a positive reward, or `info["success"]` where there is one. A function may be given by its name,
-            `"module:name"`, so that a spec can be written as JSON.
-        max_steps: Time limit. Invalid texts count; they do not reach the environment.
+            end with `info["success"]` or `info["is_success"]` where there is one, else with a positive reward.
+            Functions may be given by name, `"module:name"`, so that a spec can be written as JSON.
+        max_steps: Time limit. Invalid texts count; they do not reach the environment or its own limit.
         env_kwargs: Arguments for `gym.make` or the function.
         **options: Arguments of `LangEnv`.
     """
@@ -160,8 +174,14 @@ class GymnasiumEnv(ReplayedEnv):
         **options: Any,
     ) -> None:
         check_integer("max_steps", max_steps, 1)
+        if not isinstance(env, str) and not callable(env):
+            raise TypeError(
+                f"Expected an id, or a class or function that makes the environment; got {env!r:.80}, which is made "
+                "already. Fix: lambda: ..."
+            )
         self.env = env
-        self.actions, self.describe, self.succeeds = map(_function, (actions, describe, succeeds))
+        functions = {"actions": actions, "describe": describe, "succeeds": succeeds}
+        self.actions, self.describe, self.succeeds = (_function(*item) for item in functions.items())
         self.max_steps, self.env_kwargs = max_steps, dict(env_kwargs or {})
         self._n_steps = 0
         self._observed: tuple[Any, Mapping[str, Any]] = (None, {})
@@ -175,6 +195,13 @@ class GymnasiumEnv(ReplayedEnv):
 
     def _available(self) -> Actions | None:
         available: Actions | None = self.actions(*self._observed) if callable(self.actions) else self.actions
+        if available is not None:
+            texts = list(available) if isinstance(available, Mapping | list | tuple) else []
+            if not texts or len({*texts}) < len(texts) or not all(isinstance(text, str) and text for text in texts):
+                raise LangEnvsError(
+                    "Expected actions as a list or mapping of distinct texts, none of them empty; got "
+                    f"{available!r:.80}. Fix: one text for each action, or None where any text is an action."
+                )
         return available
 
     def _act(self, text: str) -> Outcome:
@@ -184,12 +211,13 @@ class GymnasiumEnv(ReplayedEnv):
             action = available[text]
         elif available is not None and isinstance(self.world.action_space, gym.spaces.Discrete):
             action = list(available).index(text) + int(self.world.action_space.start)
-        observation, reward, terminated, truncated, info = self.world.step(action)
+        observation, paid, terminated, truncated, info = self.world.step(action)
+        reward = finite_reward(paid, self.world)
         self._observed, self._n_steps = (observation, info), self._n_steps + 1
         if self.succeeds is not None:
-            success = self.succeeds(float(reward), bool(terminated), info)
+            success = bool(self.succeeds(reward, bool(terminated), info))
         else:
-            success = bool(info.get("success", reward > 0)) and bool(terminated)
+            success = bool(info.get("success", info.get("is_success", reward > 0))) and bool(terminated)
         cut = (bool(truncated) or self._n_steps >= self.max_steps) and not terminated
         return Outcome(reward, bool(terminated), cut, success)
 
@@ -202,8 +230,8 @@ class GymnasiumEnv(ReplayedEnv):
         text = observation if self.describe is None else self.describe(observation, info)
         if not isinstance(text, str):
             raise LangEnvsError(
-                f"Expected observations that are texts; got {observation!r:.80}. Fix: describe=, a function from "
-                "observation and info to the text."
+                f"Expected a text for every observation; got {text!r:.80}. Fix: describe=, a function from observation "
+                "and info to the text."
             )
         return text
 

@@ -13,6 +13,7 @@ from third_party import FullDoors
 
 from lang_envs import GymnasiumEnv, LangEnvsError, StateError, TextSpace, TokenSequence, language_env, oracle
 from lang_envs.env_checker import Status, run_checks
+from lang_envs.errors import RewardError
 
 FIELDS = ["left", "down", "right", "up"]
 
@@ -82,9 +83,59 @@ def test_a_time_limit_counts_invalid_texts() -> None:
     assert env.step_text("swim")[3] is True
 
 
-def test_an_observation_that_is_no_text_is_refused() -> None:
-    with pytest.raises(LangEnvsError, match=r"Expected observations that are texts; got 0\. Fix: describe="):
-        GymnasiumEnv("FrozenLake-v1", FIELDS).reset(seed=0)
+@pytest.mark.parametrize("describe", [None, lambda field, info: field])
+def test_an_observation_that_is_no_text_is_refused(describe: Any) -> None:
+    with pytest.raises(LangEnvsError, match=r"Expected a text for every observation; got 0\. Fix: describe="):
+        GymnasiumEnv("FrozenLake-v1", FIELDS, describe).reset(seed=0)
+
+
+@pytest.mark.parametrize("actions", [[], {}, ["up", "up"], [0, 1], {"left", "right"}, [""], lambda field, info: 5])
+def test_actions_that_are_no_distinct_texts_are_refused(actions: Any) -> None:
+    with pytest.raises(LangEnvsError, match="Expected actions as a list or mapping of distinct texts, none of them"):
+        GymnasiumEnv("FrozenLake-v1", actions, say_field).reset(seed=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"env": gym.make("CartPole-v1")}, "Expected an id, or a class or function that makes the environment; got <"),
+        ({"env": "FrozenLake-v1", "describe": "say_field"}, "Expected describe as a function or its name, module:name"),
+    ],
+)
+def test_arguments_that_make_nothing_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        GymnasiumEnv(**arguments)
+
+
+@pytest.mark.parametrize("reward", [None, "1", float("nan")])
+def test_a_reward_that_is_no_number_is_named(reward: Any) -> None:
+    class Odd(Riddle):
+        def step(self, action: str) -> Any:
+            return "", reward, False, False, {}
+
+    env = GymnasiumEnv(Odd)
+    env.reset(seed=0)
+    with pytest.raises(RewardError, match="as reward of <Odd"):
+        env.step_text("x")
+
+
+@pytest.mark.parametrize(("info", "success"), [({}, True), ({"is_success": False}, False), ({"success": False}, False)])
+def test_success_is_what_the_environment_says(info: dict[str, bool], success: bool) -> None:
+    class Judged(Riddle):
+        def step(self, action: str) -> Any:
+            return "", 1.0, True, False, info
+
+    env = GymnasiumEnv(Judged)
+    env.reset(seed=0)
+    assert env.step_text("x")[4]["success"] is success
+
+
+def test_sb3_makes_vectors_of_an_environment_without_images() -> None:
+    env_util = pytest.importorskip("stable_baselines3.common.env_util")
+    gym.register("Lake-without-images-v0", entry_point="lang_envs:GymnasiumEnv", kwargs=LAKE)
+    with pytest.warns(UserWarning, match="rgb_array"):  # of Gymnasium, before SB3 tries again without it
+        vector = env_util.make_vec_env("Lake-without-images-v0", 2)
+    assert vector.num_envs == 2
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
@@ -100,9 +151,27 @@ def test_a_copy_has_a_world_of_its_own(duplicate: Any) -> None:
 def test_a_world_with_chance_of_its_own_is_not_restored_in_silence() -> None:
     env = GymnasiumEnv(Riddle, env_kwargs={"is_fair": False})
     env.reset(seed=0)
+    env.reset(seed=0)  # a new world would begin with the first number
     state = env.get_state()
-    with pytest.raises(StateError, match="Expected the observation of the state, 'Say "):
-        env.set_state(state)
+    for restore in (env.set_state, lambda _: copy.deepcopy(env), lambda _: pickle.loads(pickle.dumps(env))):
+        with pytest.raises(StateError, match=r"observation of the state, 'Say .* Fix: a world that depends"):
+            restore(state)
+
+
+def test_a_copy_counts_no_action_twice() -> None:
+    class Counting(GymnasiumEnv):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(Riddle, **options)
+            self.n_actions = 0
+
+        def _act(self, text: str) -> Any:
+            self.n_actions += 1
+            return super()._act(text)
+
+    env = Counting()
+    env.reset(seed=0)
+    env.step_text("no")
+    assert copy.deepcopy(env).n_actions == env.n_actions == 1
 
 
 # ---------------------------------------------------------------------- wrappers

@@ -8,7 +8,9 @@ from typing import Any
 
 import gymnasium as gym
 
+from lang_envs.arguments import check_choice
 from lang_envs.core import Outcome
+from lang_envs.envs.babyai.levels import LEVELS
 from lang_envs.envs.babyai.words import describe_view
 from lang_envs.errors import MissingExtraError, install_command
 from lang_envs.replayed import ReplayedEnv
@@ -44,6 +46,7 @@ class BabyAITextEnv(ReplayedEnv):
     def __init__(
         self, *, level: str = "BabyAI-GoToRedBall-v0", max_observation_length: int = 4_096, **options: Any
     ) -> None:
+        check_choice("level", level.removeprefix("BabyAI-").removesuffix("-v0"), LEVELS)
         self.level = level
         self._observation_now: dict[str, Any] = {}
         self._bot: tuple[BabyAIBot, Any, list[str | None]] | None = None  # with its own world and the actions it knows
@@ -101,4 +104,5 @@ class BabyAITextEnv(ReplayedEnv):
         return self.world.get_frame() if self.render_mode == "rgb_array" else None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_bot": None}
+        state = super().__getstate__()
+        return {**state, "attributes": {**state["attributes"], "_bot": None}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import re
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from lang_envs.core import Outcome
 from lang_envs.errors import LangEnvsError, MissingExtraError, install_command
 from lang_envs.files import write_bytes
 from lang_envs.replayed import ReplayedEnv
+from lang_envs.text import nearest
 
 try:
     import textworld
@@ -35,6 +37,7 @@ CHALLENGES: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "cooking": (cooking, {**_COOKING, **dict.fromkeys(("open", "cook", "cut"), True), "drop": False}),
 }
 """Modules of the package that make games, with settings, by the names of the challenges."""
+_STATUS = re.compile(r">\s*-=[^=]*=-\s*-?\d+(/\d+)?(?=\s|$)")
 _VERSION = importlib.metadata.version("textworld")
 _INFOS = ("feedback", "description", "inventory", "objective", "admissible_commands", "policy_commands")
 _COUNTS = ("won", "lost", "score", "max_score", "moves")
@@ -77,6 +80,12 @@ class TextWorldEnv(ReplayedEnv):
                 f"Expected a challenge, one of {sorted(CHALLENGES)}, or a game; got {challenge!r} and {game!r}. "
                 "Fix: game='my.z8', a file of tw-make."
             )
+        known = CHALLENGES[challenge][1] if challenge is not None else {}
+        if unknown := sorted({*(settings or {})} - {*known}):
+            raise LangEnvsError(
+                f"Expected settings among {sorted(known)}; got {unknown[0]!r}. "
+                + (nearest(unknown[0], known) if known else "Fix: leave them out, the game is made already.")
+            )
         check_integer("max_steps", max_steps, 1)
         check_integer("game_seed", game_seed, 0)
         self.challenge, self.settings, self.game_seed = challenge, dict(settings or {}), game_seed
@@ -87,13 +96,20 @@ class TextWorldEnv(ReplayedEnv):
 
     def _make_world(self) -> Any:
         path = Path(self.game) if self.game is not None else self._generated()
-        if not path.is_file():
-            raise LangEnvsError(
-                f"Expected a game of TextWorld; there is no file {path}. Fix: tw-make custom --output {path}."
-            )
+        for file in (path, path.with_suffix(".json")):
+            if not file.is_file():
+                raise LangEnvsError(
+                    f"Expected a game of TextWorld, a .z8 and a .json file; there is no file {file}. "
+                    f"Fix: tw-make custom --output {path.with_suffix('.z8')}."
+                )
         infos = textworld.EnvInfos(**dict.fromkeys((*_INFOS, *_COUNTS), True))
-        with _without_warning():
-            return textworld.start(str(path), infos)
+        try:
+            with _without_warning():
+                return textworld.start(str(path), infos)
+        except Exception as error:  # the package raises what it meets
+            raise LangEnvsError(
+                f"Expected a game of TextWorld in {path}; got {type(error).__name__}: {error}. Fix: make it again."
+            ) from error
 
     def _generated(self) -> Path:
         """Return the file of the challenge's game, compiled if the cache has none."""
@@ -113,7 +129,7 @@ class TextWorldEnv(ReplayedEnv):
             except Exception as error:  # the package raises what it meets
                 raise LangEnvsError(
                     f"Expected TextWorld to make a game of {self.challenge} with {json.dumps(self.settings)}; got "
-                    f"{type(error).__name__}: {error}. Fix: other settings."
+                    f"{type(error).__name__}: {error}. Fix: see tw-make tw-{self.challenge.replace('-', '_')} --help."
                 ) from error
             write_bytes(path.with_suffix(".json"), made.with_suffix(".json").read_bytes())
             return write_bytes(path, made.read_bytes())  # last: its presence says that both are there
@@ -175,4 +191,6 @@ def _without_warning() -> Iterator[None]:
 
 
 def _line(text: str | None) -> str:
-    return " ".join((text or "").split())
+    """Join lines, without the interpreter's status bar (room, score, moves) and its question after the end."""
+    text = (text or "").partition("Would you like to RESTART")[0]
+    return " ".join(_STATUS.sub(" ", text).split())

@@ -198,14 +198,45 @@ def test_a_time_limit_is_no_defeat() -> None:
         ({"game": "nowhere.z8"}, "there is no file nowhere.z8. Fix: tw-make"),
         (
             {"challenge": "coin-collector", "settings": {"level": 0}},
-            "Expected TextWorld to make a game of coin-collector",
+            "a game of coin-collector with .*coin_collector --h",
         ),
+        (
+            {"challenge": "coin-collector", "settings": {"levle": 3}},
+            r"settings among \['level'\]; got 'levle'\. Did you",
+        ),
+        ({"game": "my.z8", "settings": {"level": 3}}, "Fix: leave them out, the game is made already"),
     ],
 )
 def test_a_game_that_cannot_be_had_is_one_sentence(arguments: dict[str, Any], message: str) -> None:
     pytest.importorskip("textworld")
     with pytest.raises(LangEnvsError, match=message):
         gym.make("TextWorld-v0", **arguments)
+
+
+def test_observations_have_no_clock() -> None:
+    """The interpreter writes the room, the score and the number of moves below every answer."""
+    env = made(TEXTWORLD)
+    first, _ = env.reset(seed=0)
+    for _ in range(3):
+        text, *_ = env.step_text("look")
+    assert text == first
+
+
+def test_a_game_without_its_other_file_or_damaged_is_one_sentence(tmp_path: Path) -> None:
+    generated = made(TEXTWORLD)._generated()
+    game = tmp_path / "game.z8"
+    game.write_bytes(generated.read_bytes())
+    with pytest.raises(LangEnvsError, match=r"a \.z8 and a \.json file; there is no file .*game\.json"):
+        gym.make("TextWorld-v0", game=str(game))
+    game.with_suffix(".json").write_text("{}")
+    with pytest.raises(LangEnvsError, match=r"Expected a game of TextWorld in .*game\.z8; got KeyError"):
+        gym.make("TextWorld-v0", game=str(game))
+
+
+def test_an_unknown_level_is_refused() -> None:
+    pytest.importorskip("minigrid")
+    with pytest.raises(ValueError, match="Expected level to be one of"):
+        gym.make(BABYAI, level="BabyAI-Nowhere-v0")
 
 
 def test_a_game_of_a_file_is_the_generated_one() -> None:
