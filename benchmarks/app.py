@@ -25,6 +25,7 @@ from benchmarks.studies.app import run_study, study_names
 from benchmarks.studies.reproduce import reproduce
 from lang_envs.cli.common import console, echo, language_env, parse_settings, require_parts, resolve
 from lang_envs.errors import LangEnvsError
+from lang_envs.text import one_line
 from poad_sb3.errors import PoadError
 
 REFUSED, STOPPED = 1, 3
@@ -148,7 +149,7 @@ def run(
     path = out or Path("runs/benchmarks") / f"{file_name(name)}.jsonl"
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console(), transient=True, disable=agent == _HUMAN) as progress:
-        task = progress.add_task(label or agent, total=None)
+        task = progress.add_task(one_line(label or agent), total=None)
 
         def watch(n_played: int, total: int) -> None:
             progress.update(task, completed=n_played, total=total)

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-__all__ = ["MAX_NAME", "listed", "markdown_text", "nearest", "printable", "shown", "terminal_text"]
+__all__ = ["MAX_NAME", "listed", "markdown_text", "nearest", "one_line", "printable", "shown", "terminal_text"]
 
 MAX_NAME = 60
 """Maximum number of characters of a foreign name in a prompt or a message."""
@@ -47,6 +47,11 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode("ascii") for c in line)
 
 
+def one_line(text: str) -> str:
+    """Return a text as one printable line, for names in rows, captions and sentences."""
+    return printable(" ".join(text.split()))
+
+
 def terminal_text(text: str) -> str:
     """Escape a text for a terminal; its lines stay lines, and spaces of any width stay spaces."""
     if text.isprintable():
@@ -57,7 +62,7 @@ def terminal_text(text: str) -> str:
 
 def markdown_text(text: str) -> str:
     """Escape a text for Markdown, as one line: no markup, HTML, formula or link."""
-    line = html.escape(printable(" ".join(text.split())), quote=False)
+    line = html.escape(one_line(text), quote=False)
     escaped = _MARKUP.sub(lambda match: f"{match[0][:-1]}&#{ord(match[0][-1])};", line)
     return re.sub(r"([\[\]])", r"\\\1", escaped)  # which is easier to read, and all dialects know it
 

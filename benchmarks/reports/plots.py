@@ -11,7 +11,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from lang_envs.report.statistics import Curve
-from lang_envs.text import printable
+from lang_envs.text import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ def style() -> Iterator[None]:
 
 def plain_label(name: str, most: int = 60) -> str:
     """Escape a name for Matplotlib: it reads formulas between dollars, and hides names that begin with "_"."""
-    short = printable(" ".join(name.split()))
+    short = one_line(name)
     short = short if len(short) <= most else f"{short[: most - 1]}\u2026"
     return ("\u200b" if short.startswith("_") else "") + short.replace("$", r"\$")
 

@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from lang_envs.cli.common import console
+from lang_envs.text import one_line
 
 _NUMBER = re.compile(r"[-+]?[\d,]*\.?\d+(e-?\d+)?( ?%)?( \[.*\])?")
 """Pattern of a number with its interval."""
@@ -34,12 +35,12 @@ def show_records(title: str, records: Mapping[str, Mapping[str, Any]], columns: 
 
 def _cell(value: object) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_cell(item)}" for name, item in value.items())
+        return ", ".join(f"{one_line(str(name))}: {_cell(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
         return " to ".join(map(_cell, value))
     if value is None:
         return "-"
-    return f"{value:.5g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
+    return f"{value:.5g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else one_line(str(value))
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -13,6 +13,7 @@ from benchmarks.runner.lines import read_lines
 from benchmarks.runner.results import METRICS, Cell
 from lang_envs.report.results import steps_file
 from lang_envs.report.statistics import Estimate, estimate, mean
+from lang_envs.text import one_line
 
 _IN_TERMINAL = ("discounted_return", "success", "steps", "invalid_rate")
 _WIDE_TERMINAL, _MIN_NAME_WIDTH = 110, 14
@@ -44,7 +45,7 @@ def overview_table(cells: Sequence[Cell], width: int = 120) -> Table:
                     value = Estimate(value.value, None, None)
                 numbers.append(shown(value, METRICS[name]))
             played = str(cell.expected) if cell.is_complete else f"{len(cell.episodes)} of {cell.expected}"
-            table.add_row(Text("" if number else task), Text(cell.agent), played, *numbers)
+            table.add_row(Text("" if number else one_line(task)), Text(one_line(cell.agent)), played, *numbers)
     return table
 
 

@@ -25,6 +25,7 @@ from lang_envs.env_checker import CHECKS, Result, Status, iter_checks
 from lang_envs.errors import LangEnvsError
 from lang_envs.recording import Recording, record_gif
 from lang_envs.registration import ENV_ROWS, FOREIGN_ROWS, TRAINING_IDS, UNSEEN_IDS, registered
+from lang_envs.text import one_line
 
 app = typer.Typer(
     name="lang-envs",
@@ -127,7 +128,7 @@ def _show_results(env_id: str, results: Sequence[Result]) -> None:
     table = Table("check", "result", "", title=Text(env_id), title_justify="left")
     for point, result in zip(CHECKS, results, strict=True):
         status = Text(result.status.value, style=_STYLES[result.status])
-        table.add_row(point.name, status, Text(result.message or point.description))
+        table.add_row(point.name, status, Text(one_line(result.message or point.description)))
     console().print(table)
     counts = {status: sum(result.status is status for result in results) for status in Status}
     console().print(", ".join(f"{count} {status.value}" for status, count in counts.items()))

@@ -31,7 +31,7 @@ _TYPES: Mapping[str, tuple[frozenset[type], str]] = {
 """Python types that `json` returns for each JSON type, and its name in messages."""
 _KEYWORDS = frozenset(
     [
-        *("$schema", "title", "description", "type", "const", "minimum"),
+        *("$schema", "title", "description", "type", "const", "minimum", "maximum"),
         *("items", "prefixItems", "minItems", "maxItems"),
         *("required", "properties", "additionalProperties"),
     ]
@@ -93,7 +93,10 @@ def compile_schema(schema: Mapping[str, Any]) -> Check:
         raise ValueError(f"Expected keywords among {sorted(_KEYWORDS)}; got {sorted(unknown)}.")
     names = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
     kinds = frozenset[type]().union(*(_TYPES[name][0] for name in names))
-    expected = " or ".join(_TYPES[name][1] for name in names)
+    words = {"minimum": "at least", "maximum": "at most"}
+    bounds = [f"{word} {schema[keyword]}" for keyword, word in words.items() if keyword in schema]
+    limits = f" of {' and '.join(bounds)}" if bounds else ""
+    expected = " or ".join(_TYPES[name][1] + limits * (name in ("number", "integer")) for name in names)
     checks: list[tuple[type, Check]] = []
     if kinds & {float}:
         checks += [(kind, _number_check(schema, expected, whole="integer" in names)) for kind in (int, float)]
@@ -117,14 +120,10 @@ def compile_schema(schema: Mapping[str, Any]) -> Check:
 
 
 def _number_check(schema: Mapping[str, Any], expected: str, *, whole: bool) -> Check:
-    smallest = schema.get("minimum")
-    if smallest is not None:
-        expected = f"{expected} of at least {smallest}"
+    smallest, largest = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
 
     def check(value: float) -> None:
-        if not (
-            _are_finite([value]) and (not whole or int(value) == value) and (smallest is None or value >= smallest)
-        ):
+        if not (_are_finite([value]) and (not whole or int(value) == value) and smallest <= value <= largest):
             raise WrongValueError(expected, shown(value))
 
     return check

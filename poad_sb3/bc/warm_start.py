@@ -11,7 +11,7 @@ from typing import Any
 from stable_baselines3.common.save_util import load_from_zip_file
 
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-from poad_sb3.common.save_util import read_data, read_header
+from poad_sb3.common.save_util import read_data, read_header, reading
 from poad_sb3.errors import CheckpointError
 from poad_sb3.settings.credit import CriticKind
 from poad_sb3.settings.model import DEFAULT_LORA, ModelSettings
@@ -33,30 +33,31 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
     """
     header = read_header(path)
     algorithm._check_fingerprint(header["base_fingerprint"], header.get("model"))
-    policy, data = algorithm.policy, read_data(path)
-    given = algorithm.policy_kwargs, data["policy_kwargs"]
-    lora, source_lora = map(_adapter, given)
-    prompt = json.loads(json.dumps(policy.lm.prompter.template.to_dict()))
-    _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
-    tensors, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
-    has_critic = policy.critic is not None and any(map(_of_critic, weights))
-    trunks = [
-        arguments.get("critic_trunk", ModelSettings().critic_trunk) if has_critic else None for arguments in given
-    ]
-    for name, got, wanted in (
-        ("policy_kwargs.lora", lora, source_lora),
-        ("policy_kwargs.prompt", prompt, header["prompt"]),
-        ("policy_kwargs.critic_trunk", *trunks),
-    ):
-        if got != wanted:
-            raise CheckpointError(f"Expected {name} as in {path}, {wanted}; got {got}. Fix: train with the same.")
-    if has_critic and (difference := _difference_of_values(vars(algorithm), {"critic": CriticKind.TOKEN, **data})):
-        has_critic = False
-        warnings.warn(
-            f"Only the adapter of {path} is loaded: its critic has learned values with {difference}. "
-            f"Fix, for a critic: poad bc --algo {type(algorithm).__name__}, or BC(model, episodes).train(0, 5).",
-            stacklevel=2,
-        )
+    with reading(path):
+        policy, data = algorithm.policy, read_data(path)
+        given = algorithm.policy_kwargs, data["policy_kwargs"]
+        lora, source_lora = map(_adapter, given)
+        prompt = json.loads(json.dumps(policy.lm.prompter.template.to_dict()))
+        _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
+        tensors, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
+        has_critic = policy.critic is not None and any(map(_of_critic, weights))
+        trunks = [
+            arguments.get("critic_trunk", ModelSettings().critic_trunk) if has_critic else None for arguments in given
+        ]
+        for name, got, wanted in (
+            ("policy_kwargs.lora", lora, source_lora),
+            ("policy_kwargs.prompt", prompt, header["prompt"]),
+            ("policy_kwargs.critic_trunk", *trunks),
+        ):
+            if got != wanted:
+                raise CheckpointError(f"Expected {name} as in {path}, {wanted}; got {got}. Fix: train with the same.")
+        if has_critic and (difference := _difference_of_values(vars(algorithm), {"critic": CriticKind.TOKEN, **data})):
+            has_critic = False
+            warnings.warn(
+                f"Only the adapter of {path} is loaded: its critic has learned values with {difference}. "
+                f"Fix, for a critic: poad bc --algo {type(algorithm).__name__}, or BC(model, episodes).train(0, 5).",
+                stacklevel=2,
+            )
     if data["temperature"] != algorithm.temperature:
         warnings.warn(
             f"The adapter of {path} was trained at temperature {data['temperature']}, and acts otherwise at "

@@ -18,6 +18,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.utils import check_for_correct_spaces, get_device
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
@@ -39,6 +40,18 @@ from poad_sb3.vec_env.env_states import capture_envs, restore_envs
 from poad_sb3.vec_env.text_observations import wrap_language_env
 
 Self = TypeVar("Self", bound="LanguageModelAlgorithm")
+_TYPES: Mapping[str, Any] = {
+    **dict.fromkeys(
+        ("num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_episode_num", "_n_updates"), int
+    ),
+    **dict.fromkeys(("_steps_since_update", "_whitened_at"), int),
+    **dict.fromkeys(("ep_info_buffer", "ep_success_buffer"), deque | None),
+    **dict.fromkeys(("_last_obs", "_last_original_obs", "_resume"), dict | None),
+    "_last_episode_starts": np.ndarray | None,
+    "action_noise": type(None),
+    "_update_is_due": bool,
+}
+"""Types of the attributes in a checkpoint that are no settings."""
 
 
 class LanguageModelAlgorithm(BaseAlgorithm):
@@ -300,7 +313,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
         if resume is not None:
             has_begun = self._last_obs is not None or self.num_timesteps > 0  # else every environment is to be reset
             states = resume["envs"]
-            restored = has_begun and self.ranks.on_rank_zero("restore", lambda: restore_envs(self._own_env, states))
+            with checkpoints.reading("the checkpoint"):
+                restored = has_begun and self.ranks.on_rank_zero("restore", lambda: restore_envs(self._own_env, states))
             if restored:
                 self.env.unwrapped._reset_seeds()  # those of `load`; every rank has some
             elif has_begun:
@@ -312,7 +326,8 @@ class LanguageModelAlgorithm(BaseAlgorithm):
                         "give them get_state() and set_state() if they have none.",
                         stacklevel=3,
                     )
-            checkpoints.restore_rng(resume["rng"])
+            with checkpoints.reading("the checkpoint"):
+                checkpoints.restore_rng(resume["rng"])
             self._resume = None
         self._envs_are_sound = True  # put back, or about to be reset
         if reset_num_timesteps or self._last_obs is None:
@@ -450,22 +465,30 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             )
         prompt = header.get("prompt", "completion")
         if replaced := kwargs.pop("policy_kwargs", None):
-            merged = {**checkpoints.read_data(path)["policy_kwargs"], **replaced}
+            merged = {**checkpoints.read_data(path, "policy_kwargs")["policy_kwargs"], **replaced}
             prompt = merged.get("prompt", prompt)
             # SB3 would insist on equal ones; shapes and fingerprint are checked anyway.
             custom_objects = {**(custom_objects or {}), "policy_kwargs": merged}
         wrapped = None if env is None else cls._wrap_env(env, context_spec=context_spec_of(prompt))
+        if wrapped is not None:
+            check_for_correct_spaces(wrapped, **checkpoints.read_data(path, "observation_space", "action_space"))
         force_reset = force_reset or kwargs.get("seed") is not None
-        model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
-        if not model.ranks.is_first:
-            model.verbose, model.tensorboard_log = 0, None
-        model._check_settings()
-        model._warn_without_effect(kwargs)
-        model._check_prompt(prompt)
-        resume = model._resume
-        if resume is None:
+        device = get_device(device)
+        faults_of_caller = (ValueError, TypeError, RuntimeError) if kwargs or custom_objects else ()
+        with checkpoints.reading(path, *faults_of_caller):
+            model = super().load(path, wrapped, device, custom_objects, print_system_info, force_reset, **kwargs)
+            if not model.ranks.is_first:
+                model.verbose, model.tensorboard_log = 0, None
+            model._check_settings()
+            model._warn_without_effect(kwargs)
+            model._check_prompt(prompt)
+            _check_types(vars(model))
+            resume = model._resume
+            if resume is not None:
+                model._restore(resume)
+        if resume is None:  # left out of the file: the environments are elsewhere
+            model._last_obs = None
             return model
-        model._restore(resume)
         if force_reset:
             model._resume = None
         if kwargs.get("seed") is not None:
@@ -475,6 +498,12 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             for name in ("ep_info_buffer", "ep_success_buffer"):
                 setattr(model, name, deque(getattr(model, name) or (), maxlen=model._stats_window_size))
         return model
+
+
+def _check_types(attributes: Mapping[str, Any]) -> None:
+    for name in sorted(_TYPES.keys() & attributes.keys()):
+        if not isinstance(attributes[name], _TYPES[name]):
+            raise TypeError(f"{name} is {attributes[name]!r:.80}")
 
 
 def _prepare(ranks: Ranks, arguments: dict[str, Any]) -> None:

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from stable_baselines3.common.save_util import json_to_data, open_path
 
+from lang_envs.errors import LangEnvsError
 from lang_envs.files import replacing
 from lang_envs.report.schemas import WrongValueError, compile_schema
-from poad_sb3.errors import CheckpointError
+from poad_sb3.errors import CheckpointError, PoadError
 
 Target = str | pathlib.Path | io.BufferedIOBase
 HEADER = "poad.json"
@@ -28,6 +29,10 @@ FORMAT = 5
 since 4 a rollout names its estimator and the header the version of the package, since 5 a rollout has an entry for each
 token."""
 _DIGESTS, _OWN_DIGEST = "sha256", "header_sha256"
+_LONGEST = 200
+"""Maximum number of characters of another error that are shown."""
+_OTHER_FAULTS = (PoadError, LangEnvsError, OSError, ImportError, MemoryError, torch.OutOfMemoryError)
+"""Errors that say nothing of the values in a checkpoint."""
 _MEMBERS = frozenset({"data", "policy.pth"})
 _TEXT = {"type": "string"}
 _FIELDS = {
@@ -177,12 +182,41 @@ def _damaged(target: Target, member: str, how: str) -> CheckpointError:
     )
 
 
-def read_data(target: Target) -> dict[str, Any]:
-    """Return the attributes of the algorithm in a checkpoint that `read_header` has verified; no weights are read."""
+@contextlib.contextmanager
+def reading(target: object, *passing: type[Exception]) -> Iterator[None]:
+    """Raise `CheckpointError` for any error in the block: values of wrong types can raise anything, anywhere.
+
+    Args:
+        target: Checkpoint that is read, for the message.
+        *passing: Errors that are raised as they are, beside those of the packages, of files and of memory.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (*_OTHER_FAULTS, *passing)):
+            raise
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST].rstrip(".")
+        raise CheckpointError(
+            f"Expected a checkpoint written by save(); {target} holds values that cannot be loaded ({reason}). "
+            "Fix: use an earlier checkpoint."
+        ) from error
+
+
+def read_data(target: Target, *names: str) -> dict[str, Any]:
+    """Return attributes of the algorithm in a checkpoint that `read_header` has verified.
+
+    Args:
+        target: Path or file of the checkpoint.
+        *names: Names of the attributes, so that others are not unpickled; all if there are none.
+
+    Raises:
+        CheckpointError: If they are missing or cannot be read.
+    """
     file = open_path(target, "r", verbose=0, suffix="zip")
     try:
-        with zipfile.ZipFile(file) as archive:
-            data: dict[str, Any] = json_to_data(archive.read("data").decode())
+        with reading(target), zipfile.ZipFile(file) as archive:
+            stored = json.loads(archive.read("data"))
+            data: dict[str, Any] = json_to_data(json.dumps({name: stored[name] for name in names or stored}))
             return data
     finally:
         if isinstance(target, str | pathlib.Path):

@@ -182,8 +182,8 @@ class ChatLayout(Layout):
                 "their order. Fix: prompt='completion'."
             )
         for role, piece in zip((*roles[1:], "assistant"), (*pieces[1:], rest), strict=True):
-            if role == "assistant" and _open_thought(piece):
-                raise self._thought_error(_open_thought(piece))
+            if role == "assistant" and (tag := self._open_thought(piece)):
+                raise self._thought_error(tag)
         return (*pieces, rest)
 
     def _check_contents(self) -> None:
@@ -225,7 +225,7 @@ class ChatLayout(Layout):
         Raises:
             ModelError: If the end of the thought is unknown, or more than an empty thought is put before the answer.
         """
-        tag = _open_thought(unanswered)
+        tag = self._open_thought(unanswered)
         if tag:
             names: set[str] = {*_TAG.findall(self._chat_template or ""), *self._added_names()}
             ends = {name for name in names if _THOUGHT.search(name) and _CLOSES.search(name)}
@@ -244,6 +244,16 @@ class ChatLayout(Layout):
         if is_open or is_thought:
             raise self._thought_error(rest)
         return ""
+
+    def _open_thought(self, text: str) -> str:
+        """Return the last tag of a thought in the text before an answer if it opens one; an empty text otherwise.
+
+        Tags in the turn before, which may speak of thoughts, are no part of the answer.
+        """
+        marks = [*self._added_names(), *filter(_CLOSES.search, _TAG.findall(text))]
+        ends = [text.rfind(mark) + len(mark) for mark in marks if mark in text and not _THOUGHT.search(mark)]
+        tags = [tag for tag in _TAG.findall(text[max(ends, default=0) :]) if _THOUGHT.search(tag)]
+        return tags[-1] if tags and not _CLOSES.search(tags[-1]) else ""
 
     def _thought_error(self, opened: str) -> ModelError:
         return ModelError(
@@ -273,12 +283,6 @@ class ChatLayout(Layout):
         special = [index for index, token in enumerate(ids) if token in self._tokenizer.added_tokens_decoder]
         tail: str = self._tokenizer.decode(ids[max(special, default=-1) + 1 :], clean_up_tokenization_spaces=False)
         return tail[-_LONGEST_ANCHOR:]
-
-
-def _open_thought(text: str) -> str:
-    """Return the last tag of a thought in a text if it opens one; an empty text otherwise."""
-    tags = [tag for tag in _TAG.findall(text) if _THOUGHT.search(tag)]
-    return tags[-1] if tags and not _CLOSES.search(tags[-1]) else ""
 
 
 def _message(role: str, number: int, around: str = "") -> dict[str, str]:

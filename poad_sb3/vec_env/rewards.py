@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
+from gymnasium.wrappers import PassiveEnvChecker
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv
 
 from lang_envs.arguments import reward_number
 from lang_envs.core import LangEnv
 from lang_envs.wrappers import AdmissibleObservation
+
+_READERS = (Monitor, PassiveEnvChecker)
+"""Wrappers that compute with the reward: SB3's adds it up, Gymnasium's fails on integers beyond 64 bits."""
 
 
 class NumberReward(gym.RewardWrapper[Any, Any], gym.utils.RecordConstructorArgs):
@@ -33,7 +37,7 @@ class NumberReward(gym.RewardWrapper[Any, Any], gym.utils.RecordConstructorArgs)
 
 
 def guard_rewards(env: VecEnv) -> None:
-    """Let the environments of a vector return their rewards as floats, inside SB3's Monitor where there is one.
+    """Let the environments of a vector return their rewards as floats, inside wrappers that compute with them.
 
     Args:
         env: Environments of any kind; only those of this process that are not of `lang_envs` are changed.
@@ -45,14 +49,10 @@ def guard_rewards(env: VecEnv) -> None:
 
 def with_number_rewards(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     """Return an environment whose rewards are floats; see `guard_rewards`."""
-    if isinstance(env, NumberReward | AdmissibleObservation | LangEnv):
-        return env
     layer = env
     while isinstance(layer, gym.Wrapper):
-        if isinstance(layer, Monitor):  # it adds up what it gets
+        if isinstance(layer, _READERS):
             layer.env = with_number_rewards(layer.env)
-            if layer is env:
-                return env
             break
         layer = layer.env
-    return NumberReward(env)
+    return env if isinstance(env, (NumberReward, AdmissibleObservation, LangEnv, *_READERS)) else NumberReward(env)

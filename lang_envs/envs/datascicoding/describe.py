@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lang_envs.datasets import Dataset
-from lang_envs.text import printable
+from lang_envs.text import one_line, printable
 
 SUFFIX = "\n    return model\n"
 MAX_CODE_SHOWN = 9_000
@@ -65,7 +65,7 @@ def observation(dataset: Dataset, scoring: str, max_attempts: int, remarks: Sequ
         remarks: Earlier attempts to show to the agent, oldest first.
     """
     n, width = dataset.x.shape
-    title, about = _short(_line(dataset.title), _MAX_TITLE), _short(_line(dataset.about), _MAX_ABOUT)
+    title, about = _short(one_line(dataset.title), _MAX_TITLE), _short(one_line(dataset.about), _MAX_ABOUT)
     size = {"n": n, "width": width, "classes": dataset.classes}
     head = _comment(_SYNTHETIC) if dataset.synthetic else ""
     head += _comment(_HEADER.format(title=title, about=about, score=_SCORES[scoring], **size))
@@ -81,11 +81,6 @@ def max_length(n_remarks: int) -> int:
 
 def _comment(text: str) -> str:
     return textwrap.fill(text, _HEADER_WIDTH, initial_indent="# ", subsequent_indent="# ") + "\n"
-
-
-def _line(text: str) -> str:
-    """Return a text as one printable line: users may name their tables anything."""
-    return printable(" ".join(text.split()))
 
 
 def _short(text: str, n_characters: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from benchmarks.runner.files import write_picture
 from benchmarks.runner.plan import Plan
 from benchmarks.runner.results import METRICS, load, normalised, references_of
 from benchmarks.runner.session import measure
+from lang_envs.cli.common import PlainConsole
 from lang_envs.report import ReportError
 from lang_envs.report.results import steps_file
 from lang_envs.report.statistics import Estimate, learning_curve
@@ -77,6 +79,17 @@ def test_numbers_are_shown_with_their_intervals_where_they_have_any() -> None:
     assert shown(Estimate(0.5, None, None), METRICS["return"]) == "0.500"
     assert shown(Estimate(0.5, 0.5, 0.5), METRICS["return"]) == "0.500"
     assert shown(Estimate(-1e-9, None, None), METRICS["return"]) == "0.000"
+
+
+def test_names_of_any_characters_stay_in_their_row(files: list[Path]) -> None:
+    names = "first\nsecond\x1b[31m\x07\r\t\x9b3\u2028m", "plain"
+    cells = [cell._replace(agent=name) for name, cell in zip(names, load(files[:1]), strict=True)]
+    output = io.StringIO()
+    PlainConsole(file=output, width=200, markup=False, emoji=False).print(overview_table(cells, 200))
+    lines = output.getvalue().splitlines()
+    assert len(lines) == 3
+    assert all(map(str.isprintable, lines))
+    assert len({line.rindex("%") for line in lines[1:]}) == 1, "the columns are aligned"
 
 
 def test_a_report_is_one_file(files: list[Path], tmp_path: Path) -> None:

@@ -176,6 +176,12 @@ WRONG_EPISODES: list[tuple[Record, str]] = [
     ({"return": "0.5"}, 'Expected a finite number in return of LINE; got "0.5".'),
     ({"steps": 77}, "Expected 77 steps of KeyToken-v0, seed 0, episode 0; they end with step"),
     ({"seed": 7}, "Expected a value of the header in seed of LINE; got 7."),
+    ({"ran_share": 1.5}, "Expected a finite number of at least 0 and at most 1 or null in ran_share of LINE; got 1.5."),
+    (
+        {"best_score": "0.9"},
+        'Expected a finite number of at least 0 and at most 1 or null in best_score of LINE; got "0.9".',
+    ),
+    ({"cost": -0.1}, "Expected a finite number of at least 0 in cost of LINE; got -0.1."),
     ({"agent": "\x1b[2J\n" * 40}, 'Expected "valued" as in line 1 in agent of LINE; got "\\u001b[2J\\n'),
 ]
 

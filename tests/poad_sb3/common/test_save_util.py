@@ -12,16 +12,20 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
+from stable_baselines3.common.save_util import data_to_json, json_to_data
 from toy import LampEnv, SaveAt, everything
 
 from lang_envs import TextSpace, TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import BADQ, POAD, CheckpointError
+from poad_sb3.common.save_util import HEADER, add_header
 from poad_sb3.pocket import POCKET_FOLDER
 
 ENV_ID = "Overcooked-TomatoSalad-v0"
 N = 16
 SMALL = {"n_steps": N, "batch_size": 8, "n_epochs": 2, "policy_kwargs": {"critic_arch": (32,)}}
+
+LAMPS = {"seed": 4, "n_steps": 4, "batch_size": 4, "n_epochs": 1, "policy_kwargs": {"critic_arch": (8,)}}
 
 
 def assert_same(first, second):
@@ -177,6 +181,65 @@ def test_damaged_checkpoints_are_refused_or_harmless():
     assert refused > 60
 
 
+@pytest.fixture(scope="module")
+def lamps():
+    """Bytes of a checkpoint of POAD."""
+    file = io.BytesIO()
+    POAD("LLMPolicy", LampEnv(), **LAMPS).learn(4).save(file)
+    return file.getvalue()
+
+
+def _signed_again(data, change):
+    """Return a checkpoint with changed attributes and right digests."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    header = json.loads(members.pop(HEADER))
+    attributes = json_to_data(members["data"].decode())
+    change(attributes)
+    members["data"] = data_to_json(attributes).encode()
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    add_header(file, {name: value for name, value in header.items() if "sha256" not in name})
+    file.seek(0)
+    return file
+
+
+WRONG_TYPES = {
+    "counter": lambda data: data.update(num_timesteps="4"),
+    "observation": lambda data: data.update(_last_obs=[3]),
+    "episodes": lambda data: data.update(ep_info_buffer="none"),
+    "arguments": lambda data: data.update(policy_kwargs=None),
+    "setting": lambda data: data.update(gamma="high"),
+    "seed": lambda data: data.update(seed=[]),
+    "state": lambda data: data.update(_resume=[]),
+    "no generators": lambda data: data["_resume"].pop("predict_rng"),
+    "generators": lambda data: data["_resume"].update(shuffle_rng={"state": None}),
+    "no space": lambda data: data.pop("action_space"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_TYPES)
+def test_rejects_values_of_wrong_types_beneath_right_digests(lamps, name):
+    with pytest.raises(
+        CheckpointError, match=r"^Expected a checkpoint written by save\(\); .* cannot be loaded \(.*Fix:"
+    ):
+        POAD.load(_signed_again(lamps, WRONG_TYPES[name]), LampEnv())
+
+
+@pytest.mark.parametrize("change", [{"rng": np.zeros(1)}, {"envs": [np.zeros(1)]}], ids=str)
+def test_rejects_states_of_wrong_types_when_training_resumes(lamps, change):
+    model = POAD.load(_signed_again(lamps, lambda data: data["_resume"].update(change)), LampEnv())
+    with pytest.raises(CheckpointError, match=r"^Expected a checkpoint written by save\(\); "):
+        model.learn(4, reset_num_timesteps=False)
+
+
+def test_a_checkpoint_without_states_goes_on_from_a_reset(lamps):
+    model = POAD.load(_signed_again(lamps, lambda data: data.pop("_resume")), LampEnv())
+    assert model.learn(4, reset_num_timesteps=False).num_timesteps == 8
+
+
 def test_another_base_model_is_refused(tmp_path):
     folder = shutil.copytree(POCKET_FOLDER, tmp_path / "base")
     settings = {**SMALL, "policy_kwargs": {"critic_arch": (32,), "model": str(folder)}}
@@ -293,8 +356,6 @@ def test_checkpoint_callback_writes_at_rollout_boundaries(tmp_path):
 
 
 # ---------------------------------------------------------------------- what a header promises
-
-LAMPS = {"seed": 4, "n_steps": 4, "batch_size": 4, "n_epochs": 1, "policy_kwargs": {"critic_arch": (8,)}}
 
 
 class At(BaseCallback):

@@ -290,6 +290,30 @@ def test_rejects_an_answer_inside_an_open_thought(tokenizer_of: Callable[[str], 
         prompter(tokenizer, ChatPrompt(system="", history=1)).prompt_ids(Question("Red.", None, steps(1)))
 
 
+SPEAKS = "{{ m.content }}{{ ' Use <think> tags.' if m.role == 'user' }}"
+"""Content of a message in a template that speaks of thoughts, but opens none."""
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        asking("").replace("{{ m.content }}", SPEAKS),
+        CHATML.replace("{{ m.content }}", SPEAKS),
+        f"{CHATML}<|im_start|>system\nUse <think> tags.<|im_end|>\n"
+        "{{ '<|im_start|>assistant\n' if add_generation_prompt }}",
+        "{% for m in messages %}{{ '[INST] ' ~ m.content ~ ' Use <think> tags. [/INST]' if m.role == 'user' else "
+        "m.content ~ '<|im_end|>' }}{% endfor %}",
+    ],
+    ids=["user", "without generation prompt", "system", "instructions"],
+)
+def test_takes_a_template_that_speaks_of_thoughts(tokenizer_of: Callable[[str], Any], template: str) -> None:
+    tokenizer = tokenizer_of("qwen2")
+    tokenizer.chat_template = template
+    ours = prompter(tokenizer, ChatPrompt(system="", history=1))
+    shown = text_of(tokenizer, ours.prompt_ids(Question("Red.", None, steps(1))))
+    assert shown.endswith(("assistant\n", "[/INST]"))
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [

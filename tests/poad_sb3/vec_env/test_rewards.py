@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -24,14 +25,15 @@ VECTORS: dict[str, Callable[[Any], Any]] = {
     "env": lambda pay: DummyVecEnv([partial(wrap_language_env, PaidDoors(pay=pay))]),
     "vector": lambda pay: DummyVecEnv([partial(PaidDoors, pay=pay)]),
     "id": lambda pay: make_envs("third_party:ThirdParty/PaidDoors-v0", {"pay": pay, "disable_env_checker": True}, 2),
+    "checked": lambda pay: gym.make("third_party:ThirdParty/PaidDoors-v0", pay=pay),
     "threads": lambda pay: ThreadVecEnv([partial(PaidDoors, pay=pay)] * 2),
 }
 every_vector = pytest.mark.parametrize("vector", VECTORS)
 
 
 def step(vector: str, pay: Any) -> list[float]:
-    envs = wrap_language_env(VECTORS[vector](pay))
-    assert isinstance(envs, VecEnv)
+    env = wrap_language_env(VECTORS[vector](pay))
+    envs = env if isinstance(env, VecEnv) else DummyVecEnv([lambda: env])
     envs.reset()
     try:
         rewards = envs.step(np.stack([envs.action_space.encode("wait")] * envs.num_envs))[1]  # type: ignore[attr-defined]
@@ -69,7 +71,12 @@ def test_rewards_of_a_vector_are_numbers(pay: Any) -> None:
 
 
 @every_vector
-@pytest.mark.parametrize("pay", [None, np.array([1.0, 2.0])], ids=repr)
+def test_an_integer_beyond_64_bits_arrives(vector: str) -> None:
+    assert set(step(vector, 2**70)) == {float(2**70)}
+
+
+@every_vector
+@pytest.mark.parametrize("pay", [None, np.array([1.0, 2.0]), 10**400], ids=["None", "two", "beyond floats"])
 def test_rejects_a_reward_of_no_number(vector: str, pay: Any) -> None:
     with pytest.raises(
         RewardError, match=r"^Expected a number as reward of .*PaidDoors.*; got .*\. Fix: return a float"
