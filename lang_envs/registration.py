@@ -11,8 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
-from lang_envs.envs.babyai.levels import LEVELS
-from lang_envs.envs.textarena.games import GAMES
+from lang_envs.foreign_names import GAMES, LEVELS
 
 __all__ = ["ENV_ROWS", "FOREIGN_ROWS", "TRAINING_IDS", "UNSEEN_IDS", "EnvRow", "creator", "register_envs", "registered"]
 

@@ -76,9 +76,11 @@ def job_of(settings: Mapping[str, Any]) -> Job:
     from benchmarks.studies.credit_truth.measuring import TruthJob
     from benchmarks.studies.credit_truth.trainings import CriticNoiseJob
     from benchmarks.studies.key_credit import KeyCreditJob
+    from benchmarks.studies.remedies import RemedyJob
+    from benchmarks.studies.values_inside import ExactValuesJob
 
-    # A kind with more fields first.
-    for kind in (KeyCreditJob, CriticNoiseJob, PresetJob, WarmStartJob, TrainingJob, CodingJob, TaskJob, TruthJob):
+    trainings = (KeyCreditJob, CriticNoiseJob, PresetJob, WarmStartJob, RemedyJob, ExactValuesJob, TrainingJob)
+    for kind in (*trainings, CodingJob, TaskJob, TruthJob):  # a kind with more fields first
         names = [field.name for field in fields(kind)]
         if set(names) <= settings.keys():
             hints = get_type_hints(kind)

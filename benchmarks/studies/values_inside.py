@@ -27,9 +27,14 @@ from poad_sb3.prompts import Question
 
 @dataclass(frozen=True)
 class ExactValuesJob(TrainingJob):
-    """A training on MultiKey whose values before tokens are exact, those of the policy of the rollout."""
+    """A training on MultiKey whose values before tokens are exact, those of the policy of the rollout.
+
+    Attributes:
+        values: Source of the values; it distinguishes the settings from those of an ordinary training.
+    """
 
     runner = "benchmarks.studies.values_inside:run_with_exact_values"
+    values: str = "exact"
 
     @property
     def label(self) -> str:

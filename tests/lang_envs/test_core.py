@@ -53,7 +53,7 @@ def test_a_missing_method_is_named_at_once() -> None:
         Half(max_action_length=8, max_observation_length=8)
 
 
-@pytest.mark.parametrize(("text", "got"), [(None, "NoneType"), ("x" * 41, "41 characters")])
+@pytest.mark.parametrize(("text", "got"), [(None, "None"), ("x" * 41, "41 characters")])
 def test_a_description_that_is_no_observation_is_refused(text: Any, got: str) -> None:
     env = Door()
     env.text = text

@@ -10,9 +10,9 @@ import gymnasium as gym
 
 from lang_envs.arguments import check_choice
 from lang_envs.core import Outcome
-from lang_envs.envs.babyai.levels import LEVELS
 from lang_envs.envs.babyai.words import describe_view
 from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.foreign_names import LEVELS
 from lang_envs.replayed import ReplayedEnv
 
 try:

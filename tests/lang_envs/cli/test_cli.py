@@ -54,7 +54,8 @@ def flat(text: str) -> str:
 
 def test_list_shows_every_id_and_its_summary(run: Run) -> None:
     lines = run("list").splitlines()
-    assert len(lines) == len(IDS) + 1
+    assert len(lines) == len(IDS) + 2
+    assert lines[-1] == "Of other packages: lang-envs list --family BabyAIText, TextWorld, TextArena"
     for row in ENV_ROWS:
         use = ["training"] if row.id in TRAINING_IDS else ["unseen"] if row.id in UNSEEN_IDS else []
         assert any(line.split() == [row.id, *row.summary.split(), *use] for line in lines)

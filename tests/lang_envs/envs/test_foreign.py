@@ -16,9 +16,9 @@ import pytest
 from lang_envs import FOREIGN_ROWS, LangEnvsError, MissingExtraError, oracle
 from lang_envs.env_checker import CHECKS, Check, NotApplicableError, maker
 from lang_envs.env_checker.walks import randomly
-from lang_envs.envs.babyai.levels import LEVELS
 from lang_envs.envs.babyai.words import _COLORS, _TYPES, describe_view
 from lang_envs.envs.textarena.games import GAMES
+from lang_envs.foreign_names import LEVELS
 
 GOLDEN = Path(__file__).parents[3] / "data/golden/foreign.json"
 """Episodes of the versions in constraints.txt; `python tests/lang_envs/envs/test_foreign.py` records them again."""

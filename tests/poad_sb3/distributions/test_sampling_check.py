@@ -122,8 +122,7 @@ def test_the_refusal_can_be_a_warning_also_after_load(tmp_path: Path) -> None:
 def test_a_merged_model_that_differs_is_refused(tiny: Callable[[str], str], tmp_path: Path) -> None:
     """Mamba reads the weight of dt_proj past its adapter; after a merge the adapter acts."""
     kwargs = {**SMALL, "model": tiny("mamba"), "lora": {"target_modules": ["dt_proj"]}}
-    with pytest.warns(RuntimeWarning, match="reproduces its own sampling"):
-        agent = make_agent(policy_kwargs={**kwargs, "check": "warn"})
+    agent = make_agent(policy_kwargs={**kwargs, "check": "warn"})
     randomise(agent.policy, scale=0.5)
     with pytest.warns(RuntimeWarning, match="those of mamba differ by"):
         export_policy(agent, tmp_path / "warned", merge=True)

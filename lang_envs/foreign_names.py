@@ -1,4 +1,4 @@
-"""The levels of BabyAI, as MiniGrid 3.2 registers them; a test compares them with the package."""
+"""Names of the tasks of other packages; tests compare them with the packages."""
 
 LEVELS = tuple(
     """
@@ -17,4 +17,12 @@ LEVELS = tuple(
     MiniBossLevel BossLevel BossLevelNoUnlock
     """.split()  # noqa: SIM905 - 96 names
 )
-"""Names of the levels, with a version where it is not 0."""
+"""Levels of BabyAI, as MiniGrid 3.2 registers them, with a version where it is not 0."""
+
+GAMES = tuple(
+    """
+    2048 Bandit Blackjack Countdown Crosswords Cryptarithm FifteenPuzzle FrozenLake GuessTheNumber LightsOut LogicPuzzle
+    Mastermind Minesweeper PegJump RushHour Secretary Set Slitherlink Sokoban Sudoku ThreeCardMonte TowerOfHanoi
+    """.split()  # noqa: SIM905 - 22 names
+)
+"""Games of TextArena for one player that need no network."""
