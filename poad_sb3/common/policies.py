@@ -24,7 +24,7 @@ from poad_sb3.distributions.sampling_check import require_agreement
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
-from poad_sb3.settings import ModelSettings, SamplingSettings, split_settings
+from poad_sb3.settings import CreditSettings, ModelSettings, PPOSettings, SamplingSettings, split_settings
 from poad_sb3.settings.credit import CriticKind
 from poad_sb3.settings.model import Check
 from poad_sb3.vec_env.text_observations import merge_admissible, parse_observation, without_lists
@@ -209,6 +209,7 @@ class LLMPolicy(TextPolicy):
 
     Raises:
         ModelError: If the model cannot be loaded or adapted.
+        ValueError: If a setting is out of range.
     """
 
     settings_taken = tuple(ModelSettings.defaults())
@@ -229,6 +230,9 @@ class LLMPolicy(TextPolicy):
         super().__init__(observation_space, action_space, use_sde)
         of_model, of_sampling = split_settings(settings, ModelSettings, SamplingSettings)
         model, sampling = ModelSettings(**of_model), SamplingSettings(**of_sampling)
+        if critic is not None:
+            CreditSettings.kinds()["critic"].check("critic", critic)
+        PPOSettings.kinds()["micro_batches"].check("micro_batches", micro_batches)
         dtype = str(model.dtype).removeprefix("torch.")
         self._settings = {**of_model, **of_sampling, "dtype": dtype, "critic": critic}
         self._settings["micro_batches"] = micro_batches

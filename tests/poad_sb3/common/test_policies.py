@@ -8,7 +8,8 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from toy import batch_of, make_agent, randomise
 
-from lang_envs.wrappers.admissible import admissible_observation
+from lang_envs import TextSpace, TokenSequence
+from lang_envs.wrappers.admissible import admissible_observation, admissible_space
 from poad_sb3 import POAD, LLMPolicy, ObservationError
 from poad_sb3.common.ppo_update import optimizer_step
 from poad_sb3.distributions.base import TokenPath
@@ -312,3 +313,10 @@ def test_features_without_variance_do_no_harm() -> None:
     whitening.observe(shown[9:])
     white = whitening(shown)
     torch.testing.assert_close((white - white.mean(0)).square().sum(1).mean(), torch.tensor(1.0), rtol=0, atol=0.01)
+
+
+@pytest.mark.parametrize(("name", "value"), [("critic", "foo"), ("micro_batches", 0)])
+def test_settings_of_a_bare_policy_are_checked(name: str, value: object) -> None:
+    spaces = admissible_space(TextSpace(1)), TokenSequence()
+    with pytest.raises(ValueError, match=f"Expected {name} to be "):
+        LLMPolicy(*spaces, lambda _: 0.0, **{name: value})
