@@ -19,7 +19,6 @@ from poad_sb3.common.ppo_update import optimizer_step
 from poad_sb3.common.rollout_types import TokenValues
 from poad_sb3.distributions.base import SampledAction, TokenPath
 from poad_sb3.errors import ObservationError
-from poad_sb3.settings.credit import CriticKind
 
 
 class _Transition(NamedTuple):
@@ -140,7 +139,7 @@ class BC:
         return total
 
     def _fit_critic(self, critic: Critic, n_epochs: int) -> None:
-        buffer = self._rollout()
+        buffer = self._rollout(critic)
         if self.algorithm.normalize_value:
             flat = buffer.all_samples()
             critic.observe_returns(flat.targets[flat.has_target])
@@ -156,23 +155,26 @@ class BC:
     def _step(self, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], name: str) -> None:
         optimizer_step(optimizer, parameters, self.algorithm.max_grad_norm, name)
 
-    def _rollout(self) -> TokenRolloutBuffer:
+    def _rollout(self, critic: Critic) -> TokenRolloutBuffer:
         """Return the episodes as one rollout whose returns are those of the rewards alone: values 0, lambdas 1.
 
-        Of a critic with a network of states, that one learns; advantages of prefixes are those of a policy in training.
+        Of a critic with a network of states, that one learns, and sees the features of states alone; advantages of
+        prefixes are those of a policy in training.
         """
-        critic = TokenCritic if self.algorithm.critic == CriticKind.TOKEN else StateCritic
+        kind = TokenCritic if isinstance(critic, TokenCritic) else StateCritic
         credit = replace(self.algorithm.credit, gae_lambda=1.0, gae_lambda_token=1.0)
         spaces = self.policy.observation_space, self.policy.action_space
-        buffer = TokenRolloutBuffer(
-            len(self._transitions), *spaces, self.policy.device, estimator=credit, critic=critic
-        )
+        buffer = TokenRolloutBuffer(len(self._transitions), *spaces, self.policy.device, estimator=credit, critic=kind)
         for transition in self._transitions:
             action = SampledAction("", transition.path, np.zeros(len(transition.path.action), dtype=np.float32))
             buffer.add([action], np.array([transition.reward]), np.array([transition.is_last]), {}, transition.duration)
 
         def without_values(*args: Any, **kwargs: Any) -> TokenValues:
-            token_values = self.policy.token_values(*args, **kwargs, observe=True)
+            token_values = self.policy.token_values(*args, **kwargs)
+            features, is_state = token_values.features, token_values.is_state
+            if kind is StateCritic:
+                features, is_state = features[is_state], is_state[is_state]
+            critic.observe(features, is_state)
             zeros = [np.zeros_like(values) for values in token_values.values]
             return token_values._replace(outputs=torch.zeros_like(token_values.outputs), values=zeros)
 

@@ -157,7 +157,7 @@ def test_equal_seeds_give_equal_weights_and_other_methods_the_same_adapter(demon
 def test_targets_are_the_recorded_returns_discounted_as_by_the_credit(name: str, smdp: bool) -> None:
     model = make_method(name, lamp=TimedLampEnv, gamma=0.9, smdp_discount=smdp)
     randomise(model.policy)  # a critic that has values already changes no target
-    samples = BC(model, SHAPES)._rollout().all_samples()
+    samples = BC(model, SHAPES)._rollout(model.policy.critic).all_samples()
 
     inside = 0.9 if name == "NTPO" else 1.0  # of one token and the next
     between = 0.9 ** (2 if smdp else 1)
@@ -188,6 +188,17 @@ def test_the_critic_learns_the_returns(normalize_value: bool) -> None:
     returns = torch.tensor([0.5, 1 + 0.81 * -0.25 + 0.729 * 2, 0.9 * -0.25 + 0.81 * 2, -0.25 + 0.9 * 2, 2.0, 0.9, 1.0])
     assert (firsts - returns).square().mean() < 0.1 * returns.var()
     assert all(map(torch.equal, model.policy.adapter_parameters(), adapter))
+
+
+@pytest.mark.parametrize("kind", ["dueling", "marginal"])
+def test_only_states_are_observed_and_learned(kind: str) -> None:
+    """Advantages are whitened by the actions of the policy in training, which the network of advantages reads."""
+    model = make_agent(critic=kind)
+    critic = model.policy.critic
+    before = copy.deepcopy(critic.advantage.state_dict())
+    BC(model, SHAPES).train(0, 1)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in critic.advantage.state_dict().items())
+    assert critic.whitening.count > 0
 
 
 # ------------------------------------------------------------------ warm start
