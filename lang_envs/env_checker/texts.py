@@ -69,15 +69,18 @@ def _expect_refused(env: gym.Env[Any, Any], actions: Iterable[tuple[str, Tokens]
     """Raise unless each action is invalid and, like an unfinished sentence, only lets time pass."""
     before = _listed_at(env, depth)
     ordinary = _effect_of(env, tokens_of(env).unfinished(), depth)
+    commands = [tokens_of(env).encode(text) for text in before or ["a sentence"]]
+    # An invalid text may end what every action ends, such as a task of one step.
+    ends = ordinary.terminated and all(_effect_of(env, command, depth).terminated for command in commands)
     for name, action in actions:
         effect = _effect_of(env, action, depth)
         fix = "compare the text as it stands with the command set; let only time pass otherwise"
         for field in ("invalid", "terminated", "success"):
-            got, wanted = getattr(effect, field), field == "invalid"
+            got, wanted = getattr(effect, field), field == "invalid" or (field == "terminated" and ends)
             expect(got is wanted, f"{field}={wanted} after {name} (random action {depth + 1})", f"{got}", fix)
         expected = f"{name} to have the effect of an unfinished sentence, {ordinary}"
         expect(same(effect, ordinary), expected, f"{effect}", fix)
-        unchanged = effect.truncated or effect.listed == before
+        unchanged = ends or effect.truncated or effect.listed == before
         expect(unchanged, f"{name} to leave the world, so the list {before}", effect.listed, fix)
     plans = _plan_after(env, depth, []), _plan_after(env, depth, [tokens_of(env).unfinished()])
     fix = "let only time pass after a text outside the command set"

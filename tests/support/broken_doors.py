@@ -292,6 +292,19 @@ class Silent(FullDoors):
         return True
 
 
+@breaks("strange_texts", says=r"Expected terminated=False after the text 'empty' .*; got True")
+class Strict(FullDoors):
+    """Any unknown text ends the episode, which other actions do not."""
+
+    def go(self, text: str | None) -> float:
+        self.failed = text not in self.listed()
+        return super().go(text)
+
+    def ends(self) -> tuple[bool, bool]:
+        terminated, truncated = super().ends()
+        return terminated or self.failed, truncated and not self.failed
+
+
 @breaks("strange_texts", says=r"Expected the text 'empty' to be valid where nothing is listed; got invalid_action")
 class HalfOpen(FullDoors):
     def listed(self) -> Any:

@@ -58,8 +58,11 @@ class Doors(gym.Env):
             return self.text(), 0.0, *self.flags, self.info()
         invalid, reward = not self.is_command(text), self.go(text)
         self.tries += 1
-        self.flags = self.room == 3, self.tries == self.n_tries and self.room < 3
+        self.flags = self.ends()
         return self.text(), reward, *self.flags, self.info(invalid=invalid)
+
+    def ends(self) -> tuple[bool, bool]:
+        return self.room == 3, self.tries == self.n_tries and self.room < 3
 
     def go(self, text: str | None) -> float:
         if text != f"take the {self.door} door":
@@ -106,6 +109,16 @@ class FullDoors(Doors):
         return frame
 
 
+class OneDoor(FullDoors):
+    """A task of one step, which the first text ends, whatever it is."""
+
+    def ends(self) -> tuple[bool, bool]:
+        return True, False
+
+    def info(self, *, invalid: bool = False) -> dict[str, Any]:
+        return {**super().info(invalid=invalid), "success": self.room == 1}
+
+
 class PaidDoors(Doors):
     """Doors with one reward."""
 
@@ -128,5 +141,6 @@ class LoopingDoors(FullDoors):
 gym.register("ThirdParty/Doors-v0", entry_point="third_party:Doors")
 gym.register("ThirdParty/FullDoors-v0", entry_point="third_party:FullDoors")
 gym.register("ThirdParty/OpenDoors-v0", entry_point="third_party:OpenDoors")
+gym.register("ThirdParty/OneDoor-v0", entry_point="third_party:OneDoor")
 gym.register("ThirdParty/PaidDoors-v0", entry_point="third_party:PaidDoors")
 gym.register("ThirdParty/LoopingDoors-v0", entry_point="third_party:LoopingDoors")

@@ -85,8 +85,8 @@ def unpassed(results: Sequence[Result]) -> dict[str, tuple[Status, str]]:
 
 @pytest.mark.parametrize(
     ("name", "skipped"),
-    [("FullDoors", {}), ("OpenDoors", LEFT_OUT | NOTHING_LISTED)],
-    ids=["full", "minimal"],
+    [("FullDoors", {}), ("OneDoor", {}), ("OpenDoors", LEFT_OUT | NOTHING_LISTED)],
+    ids=["full", "one step", "minimal"],
 )
 def test_a_third_party_environment_that_keeps_the_contract(name: str, skipped: dict[str, str]) -> None:
     got = unpassed(run_checks(f"third_party:ThirdParty/{name}-v0"))
