@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lang_envs.agents import Agent
 from lang_envs.arguments import finite_reward
+from lang_envs.core import language_env
 from lang_envs.errors import LangEnvsError
 from lang_envs.files import write_bytes
 from lang_envs.wrappers import TextAction
@@ -71,11 +72,12 @@ def record_episode(
     if max_frames < 1:
         raise ValueError(f"Expected max_frames of at least 1; got {max_frames}.")
     with TextAction(_make_drawing(env_id, **kwargs)) as env:
+        inner = language_env(env)  # whose actions are tokens
         text, info = env.reset(seed=seed)
         frames, actions, total = [_frame(env)], [], 0.0
         terminated = truncated = False
         while not (terminated or truncated) and len(frames) < max_frames:
-            actions.append(agent(env, text, info["admissible_actions"]))
+            actions.append(agent(inner, text, info["admissible_actions"]))
             text, reward, terminated, truncated, info = env.step(actions[-1])
             total += finite_reward(reward, env.unwrapped)
             frames.append(_frame(env))

@@ -54,6 +54,13 @@ def test_a_recording_is_what_gymnasium_shows() -> None:
     assert terminated or truncated
 
 
+def test_an_agent_gets_the_environment_whose_actions_are_tokens() -> None:
+    def first(env: gym.Env[Any, Any], text: str, actions: Any) -> str:
+        return env.action_space.decode(env.action_space.encode(actions[0]))
+
+    assert record_episode("KeyToken-v0", first).actions
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "episode.gif"
     path.write_bytes(b"old")
