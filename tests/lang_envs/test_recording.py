@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import third_party  # noqa: F401 - registers its ids
 from PIL import Image
 
 from lang_envs import LangEnvsError
