@@ -19,7 +19,7 @@ from report_pages import READY, Open, episode_link, go, link, report_of, settled
 
 pytest.importorskip("lang_envs.report.page", reason="the page of a report is not here yet")
 
-from lang_envs.report import Report, write_report
+from lang_envs.report import LearningCurve, Metric, Report, Score, read_run, write_report
 from lang_envs.report.pictures import frames_of
 
 SOURCES = Path(__file__).parents[3] / "lang_envs/report/page"
@@ -72,6 +72,24 @@ def test_the_scores_stand_there_without_javascript(visit: Open, small: Report, s
         assert agent in text
     for score in small.scores:
         assert f"{score.value:z.3f}" in text
+    assert visited.is_quiet, visited.said()
+
+
+def test_the_overview_of_one_agent_plays_its_last_episode(visit: Open, tmp_path: Path) -> None:
+    run, episodes = read_run(report_data.training(tmp_path / "run"))
+    last = episodes[-1]
+    curve = LearningCurve(last["task"], last["agent"], "return", [0, 8], [0.0, 1.0])
+    score = Score(last["agent"], last["task"], "return", 0.625, None, None, 1, 1, 1)
+    report = Report("One", [run], [Metric("return", "return")], [score], [curve], episodes)
+    visited = visit(write_report(report, tmp_path / "page.html", pictures=1, shown=1))
+    visited.until(READY)
+    overview, player = visited.page.locator("#overview"), visited.page.locator("#overview-player")
+    assert visited.page.locator("#overview-chart svg").count() == 2, "the learning curve and the scores"
+    assert "0.625" in overview.inner_text()
+    assert f"episode {last['episode']}, at step {last['training_steps']}" in player.inner_text()
+    player.get_by_label("next step").click()
+    settled(visited)
+    assert f"step 2 of {last['steps']}" in player.inner_text()
     assert visited.is_quiet, visited.said()
 
 
