@@ -119,6 +119,19 @@ def test_drops_episodes_whose_steps_are_lost(tmp_path: Path, share: float) -> No
     assert all(episode["steps_list"] for episode in episodes)
 
 
+@pytest.mark.parametrize("wrong", [{"training_steps": None}, {"training_steps": 0, "episode": []}, None], ids=repr)
+def test_drops_lines_of_wrong_types(tmp_path: Path, wrong: Any) -> None:
+    make_agent(n_epochs=1).learn(
+        2 * 16, [LatestCheckpointCallback(tmp_path / "a.zip", 16), EpisodeRecordingCallback(tmp_path, LAMP, **ALWAYS)]
+    )
+    for name in ("episodes.jsonl", "episodes.steps.jsonl"):
+        header, *lines = (tmp_path / name).read_bytes().splitlines(keepends=True)
+        (tmp_path / name).write_bytes(b"".join([header, *lines[:4], json.dumps(wrong).encode() + b"\n", *lines[4:]]))
+    model = POAD.load(tmp_path / "a.zip", LampEnv())
+    model.learn(16, EpisodeRecordingCallback(tmp_path, LAMP, **ALWAYS), reset_num_timesteps=False)
+    assert {episode["training_steps"] for episode in read_results(tmp_path / "episodes.jsonl").episodes} >= {32, 48}
+
+
 def test_beyond_its_share_of_time_only_the_first_and_the_last_are_recorded(tmp_path: Path) -> None:
     callback = EpisodeRecordingCallback(tmp_path, LAMP, every=1, max_share=0.0, n_episodes=1)
     make_agent(n_epochs=1).learn(3 * 16, callback)

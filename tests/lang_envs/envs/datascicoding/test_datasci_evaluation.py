@@ -13,8 +13,10 @@ from sklearn.model_selection import train_test_split
 
 from lang_envs.cache import Cache
 from lang_envs.datasets import Dataset, load
+from lang_envs.envs.datascicoding import evaluation as evaluation_module
 from lang_envs.envs.datascicoding.evaluation import Evaluation, Evaluator, Status
 from lang_envs.sandbox.client import Answer, End, Limits, Sandbox
+from lang_envs.sandbox.confinement.library_files import LIBRARIES
 from lang_envs.sandbox.shared import shared_sandbox
 from lang_envs.sandbox.worker import Task
 
@@ -266,3 +268,16 @@ def test_a_forged_report_is_no_exception(header: Any, status: Status) -> None:
     evaluation = evaluator(sandbox=Forged())("x = 1")
     assert evaluation.status is status
     assert isinstance(evaluation.error, str)
+
+
+def test_other_versions_of_the_libraries_of_code_have_entries_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = evaluation_module.library_versions()
+    assert {name.replace("_", "-") for name in LIBRARIES.values()} < versions.keys()
+    sandbox, cache = Counting(shared_sandbox().place), Cache(None)
+    for number in ("0", "1", "0"):
+        monkeypatch.setattr(
+            evaluation_module, "library_versions", lambda number=number: {**versions, "narwhals": number}
+        )
+        assert evaluator(sandbox=sandbox, cache=cache)(HONEST).status is Status.OK
+    assert sandbox.n_runs == 2
+    sandbox.close()
