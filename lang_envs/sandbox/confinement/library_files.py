@@ -51,7 +51,9 @@ def library_paths() -> tuple[tuple[str, ...], tuple[str, ...]]:
     listable = {path.parent for path in packages.values()} | set(_standard_library())
     resolved = dict.fromkeys(path.resolve() for path in readable if _exists(path))
     # Rules cost time at every fork: none for a library that lies in a folder that has one.
-    resolved |= dict.fromkeys(file for file in _mapped_libraries() if resolved.keys().isdisjoint(file.parents))
+    # Some packages map a copy and remove its file, such as TextWorld's interpreter.
+    mapped = [file for file in _mapped_libraries() if _exists(file)]
+    resolved |= dict.fromkeys(file for file in mapped if resolved.keys().isdisjoint(file.parents))
     return (*map(str, resolved), "/proc/self"), tuple(sorted(str(path.resolve()) for path in listable))
 
 
