@@ -144,6 +144,18 @@ Actions = Mapping[str, Any] | Sequence[str]
 """Actions of an environment by their texts, or the texts of one that takes texts itself."""
 
 
+def _checked_actions(actions: Actions | None) -> Actions | None:
+    """Return actions if their texts can be listed."""
+    if actions is not None:
+        texts = list(actions) if isinstance(actions, Mapping | list | tuple) else []
+        if not texts or not all(isinstance(text, str) and text for text in texts) or len({*texts}) < len(texts):
+            raise LangEnvsError(
+                "Expected actions as a list or mapping of distinct texts, none of them empty; got "
+                f"{actions!r:.80}. Fix: one text for each action, or None where any text is an action."
+            )
+    return actions
+
+
 class GymnasiumEnv(ReplayedEnv):
     """An environment of Gymnasium in words.
 
@@ -182,38 +194,37 @@ class GymnasiumEnv(ReplayedEnv):
         self.env = env
         functions = {"actions": actions, "describe": describe, "succeeds": succeeds}
         self.actions, self.describe, self.succeeds = (_function(*item) for item in functions.items())
+        if not callable(self.actions):
+            _checked_actions(self.actions)
         self.max_steps, self.env_kwargs = max_steps, dict(env_kwargs or {})
         self._n_steps = 0
-        self._observed: tuple[Any, Mapping[str, Any]] = (None, {})
         super().__init__(**options)
 
     def _make_world(self) -> gym.Env[Any, Any]:
         return gym.make(self.env, **self.env_kwargs) if isinstance(self.env, str) else self.env(**self.env_kwargs)
 
     def _begin(self, seed: int) -> None:
-        self._observed, self._n_steps = self.world.reset(seed=seed), 0
+        self._observe(*self.world.reset(seed=seed))
+        self._n_steps = 0
 
-    def _available(self) -> Actions | None:
-        available: Actions | None = self.actions(*self._observed) if callable(self.actions) else self.actions
-        if available is not None:
-            texts = list(available) if isinstance(available, Mapping | list | tuple) else []
-            if not texts or len({*texts}) < len(texts) or not all(isinstance(text, str) and text for text in texts):
-                raise LangEnvsError(
-                    "Expected actions as a list or mapping of distinct texts, none of them empty; got "
-                    f"{available!r:.80}. Fix: one text for each action, or None where any text is an action."
-                )
-        return available
+    def _observe(self, observation: Any, info: Mapping[str, Any]) -> None:
+        """Note what the environment shows, and the actions there."""
+        self._observed = observation, info
+        if callable(self.actions):
+            self._available: Actions | None = _checked_actions(self.actions(observation, info))
+        else:
+            self._available = self.actions
 
     def _act(self, text: str) -> Outcome:
-        available = self._available()
         action: Any = text
-        if isinstance(available, Mapping):
-            action = available[text]
-        elif available is not None and isinstance(self.world.action_space, gym.spaces.Discrete):
-            action = list(available).index(text) + int(self.world.action_space.start)
+        if isinstance(self._available, Mapping):
+            action = self._available[text]
+        elif self._available is not None and isinstance(self.world.action_space, gym.spaces.Discrete):
+            action = self._available.index(text) + int(self.world.action_space.start)
         observation, paid, terminated, truncated, info = self.world.step(action)
         reward = finite_reward(paid, self.world)
-        self._observed, self._n_steps = (observation, info), self._n_steps + 1
+        self._observe(observation, info)
+        self._n_steps += 1
         if self.succeeds is not None:
             success = bool(self.succeeds(reward, bool(terminated), info))
         else:
@@ -236,8 +247,7 @@ class GymnasiumEnv(ReplayedEnv):
         return text
 
     def _listed_actions(self) -> list[str] | None:
-        available = self._available()
-        return None if available is None else list(available)
+        return None if self._available is None else list(self._available)
 
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
         return {}
