@@ -13,7 +13,17 @@ from gymnasium.envs.registration import load_env_creator
 
 from lang_envs.foreign_names import GAMES, LEVELS
 
-__all__ = ["ENV_ROWS", "FOREIGN_ROWS", "TRAINING_IDS", "UNSEEN_IDS", "EnvRow", "creator", "register_envs", "registered"]
+__all__ = [
+    "ALL_ROWS",
+    "ENV_ROWS",
+    "FOREIGN_ROWS",
+    "TRAINING_IDS",
+    "UNSEEN_IDS",
+    "EnvRow",
+    "creator",
+    "register_envs",
+    "registered",
+]
 
 
 @dataclass(frozen=True)
@@ -165,6 +175,9 @@ FOREIGN_ROWS: tuple[EnvRow, ...] = (
 )
 """The ids of tasks of other packages, which are imported at `gym.make`."""
 
+ALL_ROWS: tuple[EnvRow, ...] = (*ENV_ROWS, *FOREIGN_ROWS)
+"""Every registered id."""
+
 TRAINING_IDS: tuple[str, ...] = (
     "Overcooked-TomatoSalad-v0",
     "Overcooked-TomatoLettuceSalad-v0",
@@ -186,7 +199,7 @@ def register_envs() -> None:
     Time limits are the tasks' own budgets (they count primitives or attempts, and belong to `get_state`), so no
     `max_episode_steps` is registered and no `TimeLimit` wrapper is added.
     """
-    for row in (*ENV_ROWS, *FOREIGN_ROWS):
+    for row in ALL_ROWS:
         if row.id not in gym.registry:
             gym.register(row.id, entry_point=row.entry_point, kwargs=row.kwargs)
 

@@ -24,7 +24,7 @@ from lang_envs.cli.sandbox import sandbox_app
 from lang_envs.env_checker import CHECKS, Result, Status, iter_checks
 from lang_envs.errors import LangEnvsError
 from lang_envs.recording import Recording, record_gif
-from lang_envs.registration import ENV_ROWS, FOREIGN_ROWS, TRAINING_IDS, UNSEEN_IDS, registered
+from lang_envs.registration import ALL_ROWS, ENV_ROWS, FOREIGN_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow, registered
 from lang_envs.text import one_line
 
 app = typer.Typer(
@@ -63,8 +63,9 @@ def list_environments(
     family: Annotated[str | None, typer.Option(help="Only the ids of this family, such as overcooked.")] = None,
 ) -> None:
     """List the environments; those of other packages by --family."""
-    all_rows = ENV_ROWS if family is None else (*ENV_ROWS, *FOREIGN_ROWS)
-    rows = [row for row in all_rows if family is None or _family(row.id).lower() == family.lower()]
+    rows: Sequence[EnvRow] = ENV_ROWS
+    if family is not None:
+        rows = [row for row in ALL_ROWS if _family(row.id).lower() == family.lower()]
     foreign = list(dict.fromkeys(_family(row.id) for row in FOREIGN_ROWS))
     if not rows:
         families = sorted({_family(row.id) for row in ENV_ROWS}) + foreign

@@ -12,14 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from lang_envs.cli.common import constructor_defaults
-from lang_envs.registration import ENV_ROWS, FOREIGN_ROWS
+from lang_envs.registration import ALL_ROWS
 from lang_envs.spaces import TokenSequence
 
 
 def show_description(console: Console, env: gym.Env[Any, Any], spec: EnvSpec, seed: int) -> None:
     """Print everything there is to know before the first action."""
     console.print(Text(spec.id, style="bold cyan"))
-    for row in (*ENV_ROWS, *FOREIGN_ROWS):
+    for row in ALL_ROWS:
         if row.id == spec.id:
             console.print(Text(row.summary))
     docstring = type(env.unwrapped).__doc__  # inspect.getdoc would take that of a base class

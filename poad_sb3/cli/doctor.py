@@ -15,9 +15,9 @@ import gymnasium as gym
 import torch
 from stable_baselines3.common.utils import get_device
 
-from lang_envs import ENV_ROWS
 from lang_envs.cli.common import echo
 from lang_envs.machine import n_cores
+from lang_envs.registration import ALL_ROWS
 from poad_sb3.cli.common import environments
 from poad_sb3.cli.memory import size
 from poad_sb3.common.save_util import read_header
@@ -90,7 +90,7 @@ def _model(model: str, *, as_json: bool) -> dict[str, Any]:
 def _environment(env_id: str) -> dict[str, Any]:
     """Return how an agent acts by default in an environment."""
     # Arguments for an id whose table is not on this machine.
-    trial = next((row.trial for row in ENV_ROWS if row.id == env_id), {})
+    trial = next((row.trial for row in ALL_ROWS if row.id == env_id), {})
     envs = environments(env_id, trial, 1)
     try:
         kind = action_kind(envs)
