@@ -49,7 +49,9 @@ class BabyAITextEnv(ReplayedEnv):
         check_choice("level", level.removeprefix("BabyAI-").removesuffix("-v0"), LEVELS)
         self.level = level
         self._observation_now: dict[str, Any] = {}
-        self._bot: tuple[BabyAIBot, Any, list[str | None]] | None = None  # with its own world and the actions it knows
+        # The bot, its own world, and the actions that it has followed there.
+        self._bot: tuple[BabyAIBot, Any, list[str | None]] | None = None
+        self._advice = 0
         super().__init__(max_observation_length=max_observation_length, **options)
 
     def _make_world(self) -> Any:
@@ -82,20 +84,29 @@ class BabyAITextEnv(ReplayedEnv):
         return {"level": self.level, "minigrid": minigrid.__version__}
 
     def oracle_action(self) -> str:
-        """Return what the package's bot would do; it explores as the agent does, and fails on a few levels."""
-        if self._bot is None:
-            world = self._make_world()
-            with contextlib.redirect_stdout(io.StringIO()):
-                world.reset(seed=self._seed)
-            self._bot = BabyAIBot(world), world, []
-            self._advice = self._bot[0].replan()
-        bot, world, known = self._bot
-        for text in self._actions[len(known) :]:
-            if text is not None:
-                world.step(ACTIONS[text])
-                self._advice = bot.replan(ACTIONS[text])
-            known.append(text)
-        return list(ACTIONS)[int(self._advice)]
+        """Return what the package's bot would do; it explores as the agent does.
+
+        Raises:
+            NotImplementedError: If the bot cannot solve the level.
+        """
+        try:
+            if self._bot is None:
+                world = self._make_world()
+                with contextlib.redirect_stdout(io.StringIO()):
+                    world.reset(seed=self._seed)
+                self._bot = BabyAIBot(world), world, []
+                self._advice = self._bot[0].replan()
+            bot, world, followed = self._bot
+            for text in self._actions[len(followed) :]:
+                if text is not None:
+                    world.step(ACTIONS[text])
+                    self._advice = bot.replan(ACTIONS[text])
+                followed.append(text)
+            return list(ACTIONS)[int(self._advice)]
+        except Exception as error:  # the bot raises what it meets, such as AssertionError
+            raise NotImplementedError(
+                f"The bot of minigrid cannot solve {self.level} from here ({type(error).__name__}). Fix: another level."
+            ) from error
 
     def render(self) -> Any:
         """Return the grid as text, or as an image of 32 pixels a cell."""

@@ -233,6 +233,18 @@ def test_a_game_without_its_other_file_or_damaged_is_one_sentence(tmp_path: Path
         gym.make("TextWorld-v0", game=str(game))
 
 
+def test_a_level_that_the_bot_cannot_solve_has_no_oracle() -> None:
+    env = made("BabyAIText-KeyInBox-v0")
+    env.reset(seed=0)
+
+    def play() -> None:
+        for _ in range(500):
+            env.step_text(oracle(env))
+
+    with pytest.raises(NotImplementedError, match="The bot of minigrid cannot solve BabyAI-KeyInBox-v0 from here"):
+        play()
+
+
 def test_an_unknown_level_is_refused() -> None:
     pytest.importorskip("minigrid")
     with pytest.raises(ValueError, match="Expected level to be one of"):
