@@ -315,10 +315,9 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
     def _observation(self, info: Mapping[str, Any]) -> TextObservation:
         text = self._describe()
         if not isinstance(text, str) or len(text) > self.observation_space.max_length:
-            is_text = isinstance(text, str)
-            got, fix = (
-                (f"{len(text)} characters", "raise max_observation_length") if is_text else (repr(text), "return a str")
-            )
+            got, fix = repr(text), "return a str"
+            if isinstance(text, str):
+                got, fix = f"{len(text)} characters", "raise max_observation_length"
             raise LangEnvsError(
                 f"Expected {type(self).__name__} to describe itself in a str of at most "
                 f"{self.observation_space.max_length} characters; got {got:.80}. Fix: {fix}."

@@ -42,8 +42,8 @@ def _frozen_lake(game: Any) -> str:
 def _guess_the_number(game: Any) -> str:
     guesses = [f"{guess}: {hint}" for guess, hint in game.state.game_state["guess_history"]]
     left = game.max_turns - game.state.turn
-    said = f"The number is, by your guesses, {', '.join(guesses)}. " if guesses else ""
-    return f"Guess the number from {game.min_number} to {game.max_number}. {said}Guesses left: {left}. You"
+    hints = f"The number is, by your guesses, {', '.join(guesses)}. " if guesses else ""
+    return f"Guess the number from {game.min_number} to {game.max_number}. {hints}Guesses left: {left}. You"
 
 
 def _towers(game: Any) -> str:

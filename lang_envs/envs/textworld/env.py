@@ -38,9 +38,10 @@ CHALLENGES: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
 }
 """Modules of the package that make games, with settings, by the names of the challenges."""
 _STATUS = re.compile(r">\s*-=[^=]*=-\s*-?\d+(/\d+)?(?=\s|$)")
+"""Status bar below an answer of the interpreter: the room, the score and the number of moves."""
 _VERSION = importlib.metadata.version("textworld")
-_INFOS = ("feedback", "description", "inventory", "objective", "admissible_commands", "policy_commands")
-_COUNTS = ("won", "lost", "score", "max_score", "moves")
+_TEXTS = ("feedback", "description", "inventory", "objective", "admissible_commands", "policy_commands")
+_NUMBERS = ("won", "lost", "score", "max_score")
 
 
 class TextWorldEnv(ReplayedEnv):
@@ -80,11 +81,11 @@ class TextWorldEnv(ReplayedEnv):
                 f"Expected a challenge, one of {sorted(CHALLENGES)}, or a game; got {challenge!r} and {game!r}. "
                 "Fix: game='my.z8', a file of tw-make."
             )
-        known = CHALLENGES[challenge][1] if challenge is not None else {}
-        if unknown := sorted({*(settings or {})} - {*known}):
+        allowed = CHALLENGES[challenge][1] if challenge is not None else {}
+        if unknown := sorted({*(settings or {})} - {*allowed}):
             raise LangEnvsError(
-                f"Expected settings among {sorted(known)}; got {unknown[0]!r}. "
-                + (nearest(unknown[0], known) if known else "Fix: leave them out, the game is made already.")
+                f"Expected settings among {sorted(allowed)}; got {unknown[0]!r}. "
+                + (nearest(unknown[0], allowed) if allowed else "Fix: leave them out, the game is made already.")
             )
         check_integer("max_steps", max_steps, 1)
         check_integer("game_seed", game_seed, 0)
@@ -102,7 +103,7 @@ class TextWorldEnv(ReplayedEnv):
                     f"Expected a game of TextWorld, a .z8 and a .json file; there is no file {file}. "
                     f"Fix: tw-make custom --output {path.with_suffix('.z8')}."
                 )
-        infos = textworld.EnvInfos(**dict.fromkeys((*_INFOS, *_COUNTS), True))
+        infos = textworld.EnvInfos(**dict.fromkeys((*_TEXTS, *_NUMBERS), True))
         try:
             with _without_warning():
                 return textworld.start(str(path), infos)

@@ -62,22 +62,22 @@ def test_the_lines_of_an_episode_are_those_of_its_steps(tmp_path: Path) -> None:
     measure(_plan(envs=(KITCHEN,), episodes=2, seeds=1), path)
     steps = _records(steps_file(path))[1:]
     for episode in _records(path)[1:]:
-        own = [step for step in steps if step["episode"] == episode["episode"]]
-        assert [one["step"] for one in own] == list(range(episode["steps"]))
-        assert episode["return"] == pytest.approx(sum(one["reward"] for one in own))
+        of_episode = [step for step in steps if step["episode"] == episode["episode"]]
+        assert [step["step"] for step in of_episode] == list(range(episode["steps"]))
+        assert episode["return"] == pytest.approx(sum(step["reward"] for step in of_episode))
         clock, discounted = 0, 0.0
-        for one in own:
-            discounted += 0.99**clock * one["reward"]
-            clock += one["moves"]
+        for step in of_episode:
+            discounted += 0.99**clock * step["reward"]
+            clock += step["moves"]
         assert episode["discounted_return"] == pytest.approx(discounted)
         assert clock == episode["moves"] > episode["steps"]
         assert episode["requests"] == episode["steps"]
         assert episode["cost"] == 0.25 * episode["steps"]
-        assert episode["completion_tokens"] == sum(len(one["tokens"]) for one in own)
-        assert ("final_observation" in own[-1], "final_observation" in own[0]) == (True, False)
-        assert all(one["action"] in one["admissible_actions"] for one in own)
-        assert {len(row) for record in own[:1] for row in record["advantages"].values()} == {len(own[0]["tokens"])}
-        assert set(own[0]["advantages"]) == {"POAD", "NTPO", "TWOSOME"}
+        assert episode["completion_tokens"] == sum(len(step["tokens"]) for step in of_episode)
+        assert ("final_observation" in of_episode[-1], "final_observation" in of_episode[0]) == (True, False)
+        assert all(step["action"] in step["admissible_actions"] for step in of_episode)
+        assert {len(row) for row in of_episode[0]["advantages"].values()} == {len(of_episode[0]["tokens"])}
+        assert set(of_episode[0]["advantages"]) == {"POAD", "NTPO", "TWOSOME"}
 
 
 def test_families_add_what_matters_in_them(tmp_path: Path) -> None:
