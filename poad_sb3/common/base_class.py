@@ -504,6 +504,8 @@ def _check_types(attributes: Mapping[str, Any]) -> None:
     for name in sorted(_TYPES.keys() & attributes.keys()):
         if not isinstance(attributes[name], _TYPES[name]):
             raise TypeError(f"{name} is {attributes[name]!r:.80}")
+    if (attributes.get("ep_info_buffer") is None) != (attributes.get("ep_success_buffer") is None):
+        raise TypeError("only one of ep_info_buffer and ep_success_buffer is None")
 
 
 def _prepare(ranks: Ranks, arguments: dict[str, Any]) -> None:
