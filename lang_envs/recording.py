@@ -89,8 +89,8 @@ def _make_drawing(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
         modes = env.metadata.get("render_modes", [])
     if "rgb_array" not in modes:
         raise LangEnvsError(
-            f"Expected an environment with render mode 'rgb_array'; {env_id} has {modes}. "
-            "Fix: use an id that draws images."
+            f"Expected an environment with render mode 'rgb_array'; {env_id} has {modes or 'none'}. "
+            f"Fix: use an id that draws images, or lang-envs play {env_id} for its texts."
         )
     return gym.make(env_id, render_mode="rgb_array", disable_env_checker=True, **kwargs)
 

@@ -177,6 +177,8 @@ class TextWorldEnv(ReplayedEnv):
 
     def oracle_action(self) -> str:
         """Return the next command of the package's own solution."""
+        if self._state.won or self._state.lost:
+            raise NotImplementedError("The game is over. Fix: call reset().")
         commands = self._state.policy_commands
         if not commands:
             raise NotImplementedError("The package knows no solution from here. Fix: another agent.")
