@@ -22,8 +22,9 @@ from lang_envs.cli.common import console
 if TYPE_CHECKING:
     from benchmarks.studies.credit_truth.trainings import Noise
     from benchmarks.studies.engine.comparing import Comparing
+    from benchmarks.studies.real_model import CurvesOfPresets
 
-AnyStudy: TypeAlias = "Study | Comparing | Noise"
+AnyStudy: TypeAlias = "Study | Comparing | Noise | CurvesOfPresets"
 
 
 class Action(StrEnum):

@@ -14,12 +14,12 @@ from benchmarks.studies.engine.study import Study
 from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.long_actions import LONG_ACTIONS
 from benchmarks.studies.multikey import MULTIKEY_STUDY
-from benchmarks.studies.real_model import REAL_MODEL
+from benchmarks.studies.real_model import CRITICS, REAL_MODEL, CurvesOfPresets
 from benchmarks.studies.values_inside import VALUES_INSIDE
 from benchmarks.studies.values_inside_noise import VALUES_INSIDE_NOISE
 from benchmarks.studies.warm_start import WARM_START
 
-ALL: tuple[Study | Comparing | Noise, ...] = (
+ALL: tuple[Study | Comparing | Noise | CurvesOfPresets, ...] = (
     LAMBDA_TOKEN,
     MULTIKEY_STUDY,
     CURVES,
@@ -33,5 +33,6 @@ ALL: tuple[Study | Comparing | Noise, ...] = (
     VALUES_INSIDE,
     VALUES_INSIDE_NOISE,
     REAL_MODEL,
+    CRITICS,
 )
 """All studies in the order of docs/benchmarks/protocol.md; `lambda-token` first, as it sets a default of the rest."""

@@ -13,7 +13,7 @@ from benchmarks.studies.engine import training
 from benchmarks.studies.engine.jobs import Evaluation, PresetJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import TUNING_SEEDS, Options
-from benchmarks.studies.real_model import CURVES, REAL_MODEL, reached
+from benchmarks.studies.real_model import CRITICS, CURVES, REAL_MODEL, reached
 from poad_sb3.common.hyperparameters import preset
 
 BY_NAME = {curve.name: curve for curve in CURVES}
@@ -33,6 +33,14 @@ def test_runs_with_a_bound_come_first_seed_by_seed(tmp_path: Path) -> None:
     job = jobs[0]
     assert (job.arguments, job.n_envs) == (preset("smollm2/overcooked", "POAD"), 8)
     assert len(listed(Pieces(tmp_path), "entertainment")) == 3
+
+
+def test_critics_differ_from_the_preset_in_their_own_settings(tmp_path: Path) -> None:
+    jobs = list(CRITICS.jobs(Options(seeds=CRITICS.seeds), Pieces(tmp_path)))
+    assert len({job.name for job in jobs}) == len(jobs) == 30
+    defaults = preset("smollm2/overcooked", "POAD")
+    own = {"critic", "gae_lambda_token", "action_sampling", "credit_level", "ratio"}
+    assert all({**job.arguments, **dict.fromkeys(own)} == {**defaults, **dict.fromkeys(own)} for job in jobs)
 
 
 def test_a_bound_is_reached_at_the_first_evaluation_with_nine_tenths_of_the_oracle() -> None:
