@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -94,24 +94,3 @@ def macro_graph(task_name: str) -> MacroGraph:
             rows[-1].append((after, len(run.moves), reward.of_run(run.events), delivered, letters))
     columns = [[[entry[field] for entry in row] for row in rows] for field in range(5)]
     return MacroGraph(task, states, *(np.array(column) for column in columns[:4]), letters=columns[4])
-
-
-def once_only(graph: MacroGraph) -> MacroGraph:
-    """The same kitchen where chopping a food pays once: every state with every set of foods that have been paid for."""
-    n_states = len(graph.states)
-    n_foods = len(graph.task.foods)
-    stroke = np.zeros_like(graph.after)  # bit of the food whose chopping earns a reward, or 0
-    for state, macro in np.argwhere(~graph.delivered & (graph.rewards > 0)):
-        pairs = zip(graph.states[state].foods, graph.states[graph.after[state, macro]].foods, strict=True)
-        stroke[state, macro] = sum(1 << food for food, (was, now) in enumerate(pairs) if now.chopped > was.chopped)
-    unpaid = graph.rewards - KitchenReward().chop * DISCOUNT ** (graph.primitives - 1)  # the last stroke is last
-    sets = np.arange(1 << n_foods)
-    return replace(
-        graph,
-        states=graph.states * len(sets),
-        after=np.concatenate([(paid | stroke) * n_states + graph.after for paid in sets]),
-        primitives=np.tile(graph.primitives, (len(sets), 1)),
-        rewards=np.concatenate([np.where(stroke & paid, unpaid, graph.rewards) for paid in sets]),
-        delivered=np.tile(graph.delivered, (len(sets), 1)),
-        letters=graph.letters * len(sets),
-    )

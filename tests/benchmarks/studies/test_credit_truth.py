@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from benchmarks.studies.credit_truth.sampling import sample_groups
 from benchmarks.studies.credit_truth.study import CREDIT_TRUTH, FULL
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options
-from poad_sb3.credit.estimators import GiGPOSum, ReturnToGo
 
 TRUTH = json.loads((Path(__file__).parents[3] / "data/golden/credit/estimators.json").read_text())["truth"]
 EXAMPLE = worked_example().timed
@@ -260,15 +258,6 @@ def test_sampled_groups_of_two_are_those_of_all_pairs() -> None:
     assert {name for name, _ in found} == {row.name for row in group_rows(0.9)}
 
 
-def test_gigpo_is_the_sum_of_its_parts() -> None:
-    sample = sample_episodes(EXAMPLE, EXAMPLE.action_probabilities(UNIFORM), 32, np.random.default_rng(0))
-    rollout, both = sample.rollout(EXAMPLE, 4), GiGPOSum(0.9, baseline="group", omega=0.8)
-    of_episode, of_step = both.parts
-    assert isinstance(of_step, ReturnToGo)
-    summed = of_episode.advantages(rollout) + 0.8 * of_step.advantages(rollout)
-    np.testing.assert_array_equal(both.advantages(rollout), summed)
-
-
 # ---------------------------------------------------------------------- predictions and the report
 
 
@@ -346,19 +335,3 @@ def test_the_pocket_model_is_a_policy_with_an_exact_jacobian() -> None:
 
 
 # ---------------------------------------------------------------------- the page
-
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/benchmarks/credit_truth.md").read_text(encoding="utf-8")
-
-
-def test_the_closed_forms_of_the_page() -> None:
-    rows = re.findall(r"^\|((?: [\d.]+ \|){5}.*)\|$", PAGE, re.MULTILINE)
-    assert len(rows) == 12
-    kinds = [("bad", 1.0), ("bad", 0.95), ("bad", 0.8), ("bad", 0.0), ("bilevel", 0.95), ("bilevel", 0.8)]
-    for row in rows:
-        n_words, horizon, k, d, right, action, *ratios = (cell.strip() for cell in row.split("|"))
-        form = Additive(int(k), int(d), int(horizon), int(n_words), float(right), 0.95**2)
-        base = form.nsr("action") or 0.0
-        assert f"{base:.3g}" == action
-        found = ["-" if not base else f"{(form.nsr(kind, lam) or 0.0) / base:.3g}" for kind, lam in kinds]
-        assert found == ratios

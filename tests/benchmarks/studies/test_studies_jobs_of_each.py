@@ -13,7 +13,6 @@ from scipy import stats
 from studies_users import FACTS, fill, fill_study, result
 
 from benchmarks.runner.errors import NotTunedError, StudyError
-from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.curves import CURVES
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.findings import (
@@ -138,21 +137,6 @@ def test_planned_comparisons_are_of_methods_that_are_run_with_one_trace(study: C
         traces = {arm.name: arm.arguments.get("gae_lambda_token") for arm in arms}
         if {"POAD", "NTPO"} <= traces.keys():
             assert traces["POAD"] == traces["NTPO"]
-
-
-def test_credit_first_trains_the_player_and_then_who_judges_its_actions(tmp_path: Path) -> None:
-    pieces, options = Pieces(tmp_path), Options(seeds=CREDIT.seeds, tasks=("tomato-salad",))
-    first = list(CREDIT.jobs(options, pieces))
-    assert [(job.algorithm, job.evaluation.script) for job in first] == [("POAD", ())]
-    rollout = [{"action": "pick up the tomato", "tokens": ["x"], "reward": 0.0, "values": [0.0], "advantages": {}}]
-    jobs = fill_study(CREDIT, options, pieces, lambda _: result(rollout=rollout))
-    later = [job for job in jobs if job.name != first[0].name]
-    assert [(job.algorithm, job.evaluation.script) for job in later] == [
-        ("NTPO", ("pick up the tomato",)),
-        ("TWOSOME", ("pick up the tomato",)),
-    ]
-    with pytest.raises(StudyError, match="Expected tasks among tomato-salad, key-token; got pizza"):
-        list(CREDIT.jobs(options._replace(tasks=("pizza",)), pieces))
 
 
 @pytest.mark.parametrize(("best", "further"), [(5e-4, BEYOND[0]), (1e-3, ()), (2e-3, BEYOND[1])])

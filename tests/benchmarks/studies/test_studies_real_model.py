@@ -12,27 +12,14 @@ from studies_users import MADE, result
 from benchmarks.studies.engine import training
 from benchmarks.studies.engine.jobs import Evaluation, PresetJob
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import TUNING_SEEDS, Options
+from benchmarks.studies.engine.study import Options
 from benchmarks.studies.real_model import CURVES, REAL_MODEL, reached
-from poad_sb3.common.hyperparameters import preset
 
 BY_NAME = {curve.name: curve for curve in CURVES}
 
 
 def listed(pieces: Pieces, *names: str) -> list[PresetJob]:
     return list(REAL_MODEL.jobs(Options(tasks=names), pieces))  # type: ignore[arg-type]
-
-
-def test_runs_with_a_bound_come_first_seed_by_seed(tmp_path: Path) -> None:
-    jobs = listed(Pieces(tmp_path))
-    assert len({job.name for job in jobs}) == len(jobs) == sum(len(curve.seeds) for curve in CURVES) == 26
-    assert [(job.seed, job.steps) for job in jobs[:4]] == [(305, 7_936), (300, 3_072), (305, 2_816), (300, 1_536)]
-    assert {job.steps for job in jobs[20:]} == {25_088}
-    assert not {job.seed for job in jobs} & {*TUNING_SEEDS, 100}
-    assert all(curve.within is None or curve.steps <= curve.within for curve in CURVES)
-    job = jobs[0]
-    assert (job.arguments, job.n_envs) == (preset("smollm2/overcooked", "POAD"), 8)
-    assert len(listed(Pieces(tmp_path), "entertainment")) == 3
 
 
 def test_a_bound_is_reached_at_the_first_evaluation_with_nine_tenths_of_the_oracle() -> None:
