@@ -28,7 +28,6 @@ Defects of the reference implementation (their list, by number), and the tests t
 
 from __future__ import annotations
 
-import ast
 import inspect
 import shutil
 from collections.abc import Sequence
@@ -73,7 +72,6 @@ from toy import (
     whole_log_probs,
 )
 
-import poad_sb3
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import ARCHER, NTPO, POAD, TWOSOME, LLMPolicy
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
@@ -109,34 +107,6 @@ def test_the_defaults_of_the_credit_are_those_of_the_methods() -> None:
 def test_the_discount_inside_an_action_follows_that_between_actions(name: str) -> None:
     assert make_method(name, gamma=0.8).credit.gamma_token == 0.8
     assert make_method(name, gamma=0.8, gamma_token=0.5).credit.gamma_token == 0.5
-
-
-def test_no_code_compares_names_of_algorithms() -> None:
-    """Methods differ in arguments: no code depends on the class."""
-    classes = {"POAD", "NTPO", "ARCHER", "TWOSOME", "GLAM"}
-    words = classes | {name.lower() for name in classes}
-    asked, folder = [], Path(inspect.getfile(poad_sb3)).parent
-    # These are handed names by a user or a file; they make algorithms and are no part of one. BADQ is no such method.
-    elsewhere = {"presets.py", "cli", "badq", "runs", "common/hyperparameters.py", "common/base_class.py"}
-    names = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.py"))}
-    files = [path for name, path in names.items() if not {name, name.partition("/")[0]} & elsewhere]
-    kept = {"on_policy_algorithm.py", "ppo_update.py", "buffers.py", "ntpo.py", "twosome.py"}
-    assert kept <= {path.name for path in files}
-    for path in files:
-        for node in ast.walk(ast.parse(path.read_text())):
-            is_question = isinstance(node, ast.Compare | ast.match_case | ast.Subscript)
-            if isinstance(node, ast.Call):
-                is_question = getattr(node.func, "id", getattr(node.func, "attr", "")) in (
-                    "isinstance", "issubclass", "startswith", "endswith", "get")  # fmt: skip
-            if is_question:
-                parts = list(ast.walk(node))
-                names = {part.id for part in parts if isinstance(part, ast.Name)}
-                texts = {part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)}
-                attributes = {part.attr for part in parts if isinstance(part, ast.Attribute)}
-                by_name = isinstance(node, ast.Compare) and attributes & {"__name__", "__qualname__"}
-                if names & classes or texts & words or by_name:
-                    asked.append(f"{path.name}:{node.lineno}")  # type: ignore[attr-defined]
-    assert asked == []
 
 
 def test_two_optimizers_share_no_weight() -> None:
