@@ -265,22 +265,6 @@ def test_what_replaces_arguments_at_load_is_checked(tmp_path, change, match):
         POAD.load(tmp_path / "model.zip", **change)
 
 
-def test_a_failed_save_leaves_the_previous_checkpoint(tmp_path, monkeypatch):
-    model = POAD("LLMPolicy", ENV_ID, seed=5, **SMALL).learn(N)
-    path = tmp_path / "model.zip"
-    model.save(path)
-    whole = path.read_bytes()
-
-    def full(*_args, **_kwargs):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("poad_sb3.common.save_util.add_header", full)
-    with pytest.raises(OSError, match="No space left"):
-        model.save(path)
-    assert path.read_bytes() == whole
-    assert [p.name for p in tmp_path.iterdir()] == ["model.zip"]
-
-
 class Stateless(gym.Env):
     """A third-party environment that keeps the contract but cannot be captured."""
 
