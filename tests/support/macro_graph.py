@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,7 +15,6 @@ from lang_envs.envs.overcooked.tasks import TASKS, KitchenTask
 
 VIEW_RADIUS = 2
 LIMIT = 200
-DISCOUNT = 0.99
 
 
 @dataclass(frozen=True)
@@ -33,28 +31,6 @@ class MacroGraph:
     rewards: NDArray[np.float64]
     delivered: NDArray[np.bool_]
     letters: list[list[str]]
-
-    def expect(
-        self,
-        gain: NDArray[np.float64],
-        *,
-        macro_discount: float = 1.0,
-        primitive_discount: float = 1.0,
-        choose: Callable[..., NDArray[np.float64]] = np.mean,
-    ) -> float:
-        """Value of the start over (state, primitive time), within the limit that never cuts a macro-action.
-
-        Args:
-            gain: Reward of a macro-action, shape (states, macros).
-            macro_discount: Factor on the future per macro-action.
-            primitive_discount: Factor on the future per primitive.
-            choose: Reduction over macro-actions: mean for random play, max for the optimum.
-        """
-        future = np.zeros((LIMIT + int(self.primitives.max()), len(self.states)))
-        discount = macro_discount * primitive_discount**self.primitives * ~self.delivered
-        for time in reversed(range(LIMIT)):
-            future[time] = choose(gain + discount * future[time + self.primitives, self.after], axis=1)
-        return float(future[0, 0])
 
     def times_reached(self) -> NDArray[np.bool_]:
         """Whether (primitive time, state) can be met before the limit, shape (LIMIT, states)."""

@@ -332,6 +332,3 @@ def test_the_pocket_model_is_a_policy_with_an_exact_jacobian() -> None:
     moved = pocket.logits().detach().numpy() - before
     expected = step * jacobian @ gradient / np.linalg.norm(gradient)
     np.testing.assert_allclose(moved, expected, rtol=0, atol=0.02 * np.abs(expected).max())
-
-
-# ---------------------------------------------------------------------- the page

@@ -79,9 +79,6 @@ def test_a_report_of_nothing_is_all_missing_and_the_study_is_on_the_page(
     assert re.search(rf"\b{study.name}\b", RESULTS_PAGE)
 
 
-# ---------------------------------------------------------------------- the others
-
-
 # ---------------------------------------------------------------------- from end to end
 
 

@@ -1,15 +1,16 @@
-"""The kitchen against its published figures: reachable states, values, optimal plans, words, primitive quirks.
+"""The kitchen against its published figures: macro-actions, optimal plans, words, primitive quirks.
 
 The numbers are those measured on the original environments (docs/environments/overcooked.md).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
+from hashlib import sha256
 
 import numpy as np
 import pytest
-from macro_graph import DISCOUNT, LIMIT, VIEW_RADIUS, MacroGraph, macro_graph
+from macro_graph import LIMIT, VIEW_RADIUS, MacroGraph, macro_graph
 
 from lang_envs.envs.overcooked import describe
 from lang_envs.envs.overcooked.admissible import admissible_phrases
@@ -27,28 +28,25 @@ def half_a_digit(decimals: int) -> float:
     return 0.5 * 10.0**-decimals
 
 
-# ---------------------------------------------------------------------- states and values
+# ---------------------------------------------------------------------- states, rewards, features and words
+
+DIGESTS = {SMALL: "2ba78f289a43352d", LARGE: "4ceef6351f380459"}
+"""Made when the values of random and of optimal play were the published ones, to their last digit."""
 
 
-@pytest.mark.parametrize(("name", "n_states", "n_features", "n_macros"), [(SMALL, 24, 21, 5), (LARGE, 1156, 801, 8)])
-def test_reachable_states(name: str, n_states: int, n_features: int, n_macros: int) -> None:
+@pytest.mark.parametrize("name", DIGESTS)
+def test_macro_actions_features_lists_and_texts_stay_the_same(name: str) -> None:
+    """In every state that can be reached from reset."""
     graph = macro_graph(name)
-    assert graph.rewards.shape == (n_states, n_macros)
-    assert len({describe.features(graph.task, state, VIEW_RADIUS) for state in graph.states}) == n_features
-    assert {food.chops for state in graph.states for food in state.foods} == {0, 3}
-
-
-@pytest.mark.parametrize(
-    ("name", "per_primitive", "per_macro", "undiscounted"),
-    [(SMALL, 0.920518, 1.289141, 1.860370), (LARGE, 0.947656, 1.411660, 1.973105)],
-)
-def test_exact_values_of_optimal_play(name: str, per_primitive: float, per_macro: float, undiscounted: float) -> None:
-    graph, six = macro_graph(name), half_a_digit(6)
-    rewards = graph.rewards
-    best_per_primitive = graph.expect(rewards, primitive_discount=DISCOUNT, choose=np.max)
-    assert best_per_primitive == pytest.approx(per_primitive, abs=six)
-    assert graph.expect(rewards, macro_discount=DISCOUNT, choose=np.max) == pytest.approx(per_macro, abs=six)
-    assert graph.expect(rewards, choose=np.max) == pytest.approx(undiscounted, abs=six)
+    told = [
+        [describe.features(graph.task, state, VIEW_RADIUS), admissible_phrases(graph.task, state, VIEW_RADIUS),
+         describe.observation(graph.task, state, VIEW_RADIUS)]
+        for state in graph.states
+    ]  # fmt: skip
+    rewards = (np.round(graph.rewards, 9) + 0.0).tolist()
+    arrays = [array.tolist() for array in (graph.after, graph.primitives, graph.delivered)]
+    content = json.dumps([rewards, *arrays, graph.letters, told])
+    assert sha256(content.encode()).hexdigest()[:16] == DIGESTS[name]
 
 
 # ---------------------------------------------------------------------- optimal plans
@@ -152,19 +150,6 @@ def play_to(env: OvercookedEnv, graph: MacroGraph, time: int, state: int) -> Non
     for macro in reversed(path):
         _, _, terminated, truncated, _ = env.step_text(env.admissible_actions()[macro])
         assert (terminated, truncated) == (False, False)
-
-
-# ---------------------------------------------------------------------- words
-
-
-@pytest.mark.parametrize("name", [SMALL, LARGE])
-def test_the_sentence_determines_the_phrases(name: str) -> None:
-    graph, phrases = macro_graph(name), defaultdict(set)
-    for state in graph.states:
-        listed = admissible_phrases(graph.task, state, VIEW_RADIUS)
-        assert len(set(listed)) == len(listed)
-        phrases[describe.observation(graph.task, state, VIEW_RADIUS)].add(listed)
-    assert {text: lists for text, lists in phrases.items() if len(lists) > 1} == {}
 
 
 BEFORE_FIRST, TOMATO_HOME, LETTUCE_HOME, ONION_HOME = Cell(1, 1), Cell(0, 5), Cell(1, 6), Cell(2, 6)
