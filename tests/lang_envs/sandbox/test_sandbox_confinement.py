@@ -225,7 +225,6 @@ for line in sys.stdin:
 """
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PATH": os.environ.get("PATH", "")}
 MEMORY = 1 << 30
-CHECKOUT_FILE = Path(__file__).resolve()
 NOBODY = 65534
 
 needs_kernel = pytest.mark.skipif(
@@ -328,6 +327,40 @@ def test_classifiers_give_the_same_as_outside(laboratory, n_jobs, every):
 def test_an_x32_call_kills_the_process(laboratory):
     (answer,) = laboratory.run([f"{PREFIX}{CALL}call(0x40000000 + 39)"])
     assert answer["status"] == -signal.SIGSYS
+
+
+READ_PASSWD = "result = len(open('/etc/passwd').read()) > 0"
+FORK = "import os\nchild = os.fork()\nif child == 0: os._exit(0)\nresult = True"
+UDP = "import socket\nresult = socket.socket(socket.AF_INET, socket.SOCK_DGRAM).fileno() >= 0"
+MEMORY_BOMB = "import mmap\nresult = len(mmap.mmap(-1, 1500 << 20)) > 0"
+NO_NEW_PRIVILEGES = "result = 'NoNewPrivs:\\t0' in open('/proc/self/status').read()"
+CAPABLE = "result = 'CapEff:\\t0000000000000000' not in open('/proc/self/status').read()"
+LOOK = "import os\nresult = os.stat('/').st_nlink > 0"
+THREAD = "import threading\nt = threading.Thread(target=int)\nt.start()\nt.join()\nresult = True"
+# the layer, the part left out with and without it, a program that gives True without it, and its error with it
+ABLATIONS = [
+    (Layer.LANDLOCK, [Layer.SECCOMP], READ_PASSWD, "PermissionError"),
+    (Layer.SECCOMP, [Layer.LANDLOCK], READ_PASSWD, "FileNotFoundError"),
+    (Layer.SECCOMP, [], LOOK, "FileNotFoundError"),
+    (Layer.SECCOMP, [], THREAD, "RuntimeError"),
+    (Layer.SECCOMP, [], FORK, "PermissionError"),
+    (Layer.SECCOMP, [], UDP, "PermissionError"),
+    (Layer.RESOURCE_LIMITS, [], MEMORY_BOMB, "OSError"),
+    (Layer.NO_NEW_PRIVILEGES, [Layer.SECCOMP], NO_NEW_PRIVILEGES, None),
+    (Layer.CAPABILITIES, [Layer.SECCOMP], CAPABLE, None),
+]  # fmt: skip
+
+
+@needs_kernel
+@pytest.mark.parametrize(
+    ("layer", "left_out", "code", "error"), ABLATIONS, ids=[f"{a[0]}-{i}" for i, a in enumerate(ABLATIONS)]
+)
+def test_every_layer_stops_what_the_others_let_through(layer, left_out, code, error, laboratory):
+    if layer is Layer.CAPABILITIES and (laboratory.user is not None or not has_capabilities()):
+        pytest.skip("this user has no capability to lose")
+    (full,), (ablated,) = laboratory.run([code], left_out), laboratory.run([code], [*left_out, layer])
+    assert (full.get("error"), full.get("result", False)) == (error, False)
+    assert ablated.get("result") is True, ablated
 
 
 def has_capabilities():
