@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import pytest
 from exact_episodes import enumerate_episodes
 
 from benchmarks.exact.gradients import TimedMDP, policy_gradients, scores, timed_values, visits
-from benchmarks.studies.app import write_report
 from benchmarks.studies.credit_truth.cases import cases_of
 from benchmarks.studies.credit_truth.critics import fitted_values
 from benchmarks.studies.credit_truth.measuring import TruthJob, compared, exact_moments, problem_of, run_truth
@@ -296,18 +294,6 @@ def test_a_wrong_estimator_breaks_a_prediction() -> None:
     assert sum(not check.holds for check in checks) == 1
     assert Check("", None, None, 0.1).holds
     assert not Check("", None, 0.1, 0.1).holds
-
-
-def test_the_report_of_a_part_lists_the_missing_runs(tmp_path: Path) -> None:
-    pieces, (example,) = Pieces(tmp_path / "pieces"), (job for job in FULL if job.title == "worked-example")
-    pieces.put(example, run_truth(replace(example, chunks=1)), {"cpu": "a"})
-    write_report(CREDIT_TRUTH, (), pieces, tmp_path)
-    content = json.loads((tmp_path / "credit-truth.json").read_text(encoding="utf-8"))
-    assert len(content["missing"]) == len(FULL) - 1
-    assert {one["task"] for one in content["cases"]} == {"worked-example"}
-    unbiased = content["predictions"][0]
-    assert (unbiased["name"], unbiased["checked"], unbiased["held"]) == ("exact critic", 28, 28)
-    assert not list(tmp_path.glob("*.png"))
 
 
 def test_jobs_differ_and_tasks_can_be_named() -> None:
