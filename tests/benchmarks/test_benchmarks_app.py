@@ -13,6 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from benchmarks.app import app
+from benchmarks.measurements import MEASUREMENTS
 from benchmarks.reports import leaderboard
 from benchmarks.runner.lines import read_lines
 
@@ -32,6 +33,14 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _call(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_every_measurement_is_a_command_with_help(name: str) -> None:
+    assert name in _call("measure").stdout
+    result = _call("measure", name, "--help")
+    assert result.exit_code == 0, result.output
+    assert f"Usage: python -m benchmarks measure {name} [OPTIONS]" in result.stdout
 
 
 def test_a_callable_of_three_lines_gets_onto_the_leaderboard_by_one_command(

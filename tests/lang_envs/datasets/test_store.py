@@ -270,6 +270,14 @@ def test_a_disk_that_fails_leaves_the_old_table(
     assert store.verify(TUMOURS).file == "breast-w.parquet"
 
 
+def test_a_table_that_is_no_table_changes_nothing(archive: Path, data: Path, tmp_path: Path) -> None:
+    before = contents(data)
+    tumours(1).iloc[:-1].to_csv(tmp_path / "short.csv", index=False)
+    with pytest.raises(ChecksumError, match=r"Expected 699 rows and 10 columns in breast-w\.arff; got 698 rows"):
+        store.install(TUMOURS, tmp_path / "short.csv", store.Origin("by hand"))
+    assert contents(data) == before
+
+
 # ---------------------------------------------------------------------- files of others
 
 
