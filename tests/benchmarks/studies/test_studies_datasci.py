@@ -1,15 +1,20 @@
-"""The datasci study: its jobs, its measures, and one run of each kind from end to end."""
+"""The datasci study: its jobs, the report of made-up runs, and one run of each kind from end to end."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
+from studies_users import fill_study
 
-from benchmarks.studies.datasci import LEARNERS, coding_job
+from benchmarks.studies.app import write_report
+from benchmarks.studies.datasci import DATASCI, LEARNERS, RATES, coding_job
 from benchmarks.studies.engine.coding import _seed_envs, fresh_scores
 from benchmarks.studies.engine.coding_findings import (
     MEASURES,
@@ -19,10 +24,37 @@ from benchmarks.studies.engine.coding_findings import (
     measured,
     rewards_of,
 )
-from benchmarks.studies.engine.jobs import CONTROLS, N_ENVS
+from benchmarks.studies.engine.jobs import CONTROLS, N_ENVS, CodingJob
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.study import TUNING_SEEDS, Options
 from poad_sb3.vec_env.make_envs import make_envs
 
-# ---------------------------------------------------------------------- measures
+ONE = Options(seeds=(300,), tasks=("wine",))
+
+
+def _result(share: float, area: float, best: float) -> dict[str, Any]:
+    """Attempts with a share that runs, around an AUC: short, as intervals are drawn from every attempt."""
+    rng, n = np.random.default_rng(int(1000 * best)), 320
+    drawn = (area + 0.02 * rng.standard_normal(n)).tolist()
+    return {
+        "areas": [value if number % 20 < 20 * share else None for number, value in enumerate(drawn)],
+        "lengths": [100] * n,
+        "best": {"code": "model = 1", "area": best + 0.01, "fresh": {"mean": best, "std": 0.0, "splits": [best]}},
+    }
+
+
+RUNS = {"POAD": _result(0.95, 0.9, 0.99), "NTPO": _result(0.6, 0.77, 0.95), "untrained": _result(0.4, 0.8, 0.97)}
+BETTER, WORSE = (_result(share, 0.8, 0.9) for share in (0.9, 0.3))
+WORSE["areas"][0] = 1.0  # one good attempt is no good rate
+
+
+def _make(job: CodingJob) -> dict[str, Any]:
+    if job.seed in TUNING_SEEDS:
+        return BETTER if job.arguments["learning_rate"] == RATES[1] else WORSE
+    return RUNS[job.method]
+
+
+# ---------------------------------------------------------------------- report
 
 
 def test_measures_take_share_and_quality_apart() -> None:
@@ -38,6 +70,26 @@ def test_an_interval_over_seeds_knows_that_seeds_differ() -> None:
     same, apart = ([np.full(100, value) for value in pair] for pair in ((0.8, 0.8), (0.7, 0.9)))
     assert interval_of(MEASURES["area"], same)[1:] == pytest.approx((0.8, 0.8))
     assert interval_of(MEASURES["area"], apart)[1:] == pytest.approx((0.7, 0.9))
+
+
+# ---------------------------------------------------------------------- the report
+
+
+def test_the_report_has_numbers_pictures_and_missing_runs(tmp_path: Path) -> None:
+    pieces = Pieces(tmp_path / "pieces")
+    fill_study(DATASCI, ONE, pieces, _make)
+    write_report(DATASCI, ONE.seeds, pieces, tmp_path)
+    content = json.loads((tmp_path / "datasci.json").read_text(encoding="utf-8"))
+    table = content["tables"]["wine"]
+    assert table["methods"]["untrained"]["end"]["share"]["value"] == pytest.approx(0.4)
+    assert table["methods"]["POAD"]["length"] == 100.0
+    assert list(table["methods"]["POAD"]["runs"]) == ["300"]
+    assert "generated" not in content["tables"]
+    assert "wine, POAD: 7 of 8 seeds" in content["missing"]
+    assert "generated, untrained: 3 of 3 seeds" in content["missing"]
+    assert [row["verdict"] for row in content["primary"]] == ["too few seeds"] * 2 + ["not run yet"] * 2
+    with Image.open(tmp_path / "datasci.png") as picture:
+        assert picture.width > 200
 
 
 # ---------------------------------------------------------------------- real runs

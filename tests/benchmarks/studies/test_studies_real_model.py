@@ -1,4 +1,4 @@
-"""The study of SmolLM2: its jobs, and the step at which a bound is reached; no model is loaded."""
+"""The study of SmolLM2: its jobs, the step at which a bound is reached, and its report; no model is loaded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from studies_users import MADE, result
 
 from benchmarks.studies.engine import training
 from benchmarks.studies.engine.jobs import Evaluation, PresetJob
-from benchmarks.studies.real_model import CURVES, reached
+from benchmarks.studies.engine.pieces import Pieces
+from benchmarks.studies.engine.study import Options
+from benchmarks.studies.real_model import CURVES, REAL_MODEL, reached
 
 BY_NAME = {curve.name: curve for curve in CURVES}
 
@@ -22,6 +25,24 @@ def test_a_bound_is_reached_at_the_first_evaluation_with_nine_tenths_of_the_orac
     assert reached(curve, {"steps": [0], "returns": [0.8 * curve.score("oracle")], "success": [1.0]}) is None
     assert curve.score("oracle") == pytest.approx(0.9205, abs=1e-4)
     assert BY_NAME["food-preparation"].score("oracle") == 1.0
+
+
+def test_the_report_has_a_row_for_each_task_with_runs(tmp_path: Path) -> None:
+    pieces = Pieces(tmp_path)
+    options = Options(tasks=("tomato-salad", "food-preparation-cloned"))
+    for job in list(REAL_MODEL.jobs(options, pieces))[:3]:
+        pieces.put(job, result(0.9), MADE)
+    report = REAL_MODEL.report(Options(), pieces)
+    (table,) = REAL_MODEL.tables(report.content)
+    assert [row[:3] for row in table.rows] == [
+        ("tomato-salad", "2 of 2 (by 8,000)", "100, 100"),
+        ("food-preparation-cloned", "1 of 1 (by 3,000)", "200"),
+    ]
+    assert report.content["missing"][0] == "tomato-salad: 3 of 5 runs"
+    assert [axes.get_title() for axes in report.pictures[""].axes][:2] == [
+        "tomato-salad, seeds: 2",
+        "food-preparation-cloned, seeds: 1",
+    ]
 
 
 def test_a_job_trains_on_its_environments_after_cloning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
