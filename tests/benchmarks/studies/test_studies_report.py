@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from studies_users import fill_study, result
+from studies_users import SCORE, fill_study, result
 from typer.testing import CliRunner
 
 from benchmarks.app import app
@@ -28,6 +28,7 @@ from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import FINAL_SEEDS, Options, Study
 from benchmarks.studies.engine.tuning import Arm, Task
 from benchmarks.studies.registry import ALL
+from benchmarks.studies.warm_start import WARM_START
 
 RESULTS_PAGE = (Path(__file__).parents[3] / "docs/results.md").read_text(encoding="utf-8")
 OPTIONS = Options(tasks=("food-preparation",))
@@ -77,6 +78,19 @@ def test_a_report_of_nothing_is_all_missing_and_the_study_is_on_the_page(
     assert _written(study, pieces, tmp_path, Options(seeds=study.seeds))["missing"]
     assert not list(tmp_path.glob("*.png"))
     assert re.search(rf"\b{study.name}\b", RESULTS_PAGE)
+
+
+@pytest.mark.parametrize(("success", "verdict"), [(1.0, "not settled"), (0.04, "at the floor")])
+def test_warm_starts_that_all_fail_have_no_verdict(
+    success: float, verdict: str, pieces: Pieces, tmp_path: Path
+) -> None:
+    def make(job: TrainingJob) -> dict[str, Any]:
+        return {**_make(job), "tests": {name: {**SCORE, "success": success} for name in job.evaluation.tests}}
+
+    options = Options(seeds=WARM_START.seeds)
+    fill_study(WARM_START, options, pieces, make)
+    (row,) = (row for row in _written(WARM_START, pieces, tmp_path, options)["primary"] if row["claim"])
+    assert (row["task"], row["verdict"], row["seeds"]) == ("eight unseen tasks", verdict, [8, 8])
 
 
 # ---------------------------------------------------------------------- from end to end
