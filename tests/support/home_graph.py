@@ -47,6 +47,16 @@ class HomeGraph:
         """Feature vector of each state."""
         return [self.task.features(facts) for facts in self.facts]
 
+    def reachable(self, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """States that can be reached by the allowed commands, the start and goals included."""
+        reached, frontier = {0}, [0]
+        while frontier:
+            state = frontier.pop()
+            fresh = set(self.after[state, allowed[state]].tolist()) - reached
+            reached |= fresh
+            frontier += fresh
+        return np.array(sorted(reached))
+
     def distance(self, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
         """Fewest allowed commands from each state to the goal; infinite in a dead end."""
         detour = 0.0 if allowed is None else np.where(allowed, 0.0, np.inf)
@@ -54,6 +64,23 @@ class HomeGraph:
         while not np.array_equal(distance, nearer):
             distance, nearer = nearer, np.where(self.goal, 0.0, (1 + nearer[self.after] + detour).min(axis=1))
         return distance
+
+    def expect(self, allowed: NDArray[np.bool_], *, discount: float = 1.0, length: bool = False) -> float:
+        """Value of the start within the limit, under uniform play over the allowed commands.
+
+        The first step is undiscounted: a success at step t is worth `discount ** (t - 1)`.
+
+        Args:
+            allowed: Allowed commands, shape (states, commands).
+            discount: Factor on the future per step.
+            length: Count steps instead of successes.
+        """
+        chance = allowed / np.maximum(allowed.sum(axis=1, keepdims=True), 1)
+        gain = np.ones(self.after.shape) if length else self.goal[self.after]
+        future = np.zeros(len(self.states))
+        for _ in range(LIMIT):
+            future = np.where(self.goal, 0.0, (chance * (gain + discount * future[self.after])).sum(axis=1))
+        return float(future[0])
 
     def plans(self, allowed: NDArray[np.bool_] | None = None) -> list[tuple[int, ...]]:
         """Every shortest sequence of commands from the start to a goal."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +16,7 @@ from lang_envs.envs.overcooked.tasks import TASKS, KitchenTask
 
 VIEW_RADIUS = 2
 LIMIT = 200
+DISCOUNT = 0.99
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,28 @@ class MacroGraph:
     rewards: NDArray[np.float64]
     delivered: NDArray[np.bool_]
     letters: list[list[str]]
+
+    def expect(
+        self,
+        gain: NDArray[np.float64],
+        *,
+        macro_discount: float = 1.0,
+        primitive_discount: float = 1.0,
+        choose: Callable[..., NDArray[np.float64]] = np.mean,
+    ) -> float:
+        """Value of the start over (state, primitive time), within the limit that never cuts a macro-action.
+
+        Args:
+            gain: Reward of a macro-action, shape (states, macros).
+            macro_discount: Factor on the future per macro-action.
+            primitive_discount: Factor on the future per primitive.
+            choose: Reduction over macro-actions: mean for random play, max for the optimum.
+        """
+        future = np.zeros((LIMIT + int(self.primitives.max()), len(self.states)))
+        discount = macro_discount * primitive_discount**self.primitives * ~self.delivered
+        for time in reversed(range(LIMIT)):
+            future[time] = choose(gain + discount * future[time + self.primitives, self.after], axis=1)
+        return float(future[0, 0])
 
     def times_reached(self) -> NDArray[np.bool_]:
         """Whether (primitive time, state) can be met before the limit, shape (LIMIT, states)."""
@@ -70,3 +94,24 @@ def macro_graph(task_name: str) -> MacroGraph:
             rows[-1].append((after, len(run.moves), reward.of_run(run.events), delivered, letters))
     columns = [[[entry[field] for entry in row] for row in rows] for field in range(5)]
     return MacroGraph(task, states, *(np.array(column) for column in columns[:4]), letters=columns[4])
+
+
+def once_only(graph: MacroGraph) -> MacroGraph:
+    """The same kitchen where chopping a food pays once: every state with every set of foods that have been paid for."""
+    n_states = len(graph.states)
+    n_foods = len(graph.task.foods)
+    stroke = np.zeros_like(graph.after)  # bit of the food whose chopping earns a reward, or 0
+    for state, macro in np.argwhere(~graph.delivered & (graph.rewards > 0)):
+        pairs = zip(graph.states[state].foods, graph.states[graph.after[state, macro]].foods, strict=True)
+        stroke[state, macro] = sum(1 << food for food, (was, now) in enumerate(pairs) if now.chopped > was.chopped)
+    unpaid = graph.rewards - KitchenReward().chop * DISCOUNT ** (graph.primitives - 1)  # the last stroke is last
+    sets = np.arange(1 << n_foods)
+    return replace(
+        graph,
+        states=graph.states * len(sets),
+        after=np.concatenate([(paid | stroke) * n_states + graph.after for paid in sets]),
+        primitives=np.tile(graph.primitives, (len(sets), 1)),
+        rewards=np.concatenate([np.where(stroke & paid, unpaid, graph.rewards) for paid in sets]),
+        delivered=np.tile(graph.delivered, (len(sets), 1)),
+        letters=graph.letters * len(sets),
+    )

@@ -1,16 +1,15 @@
-"""The kitchen against its published figures: macro-actions, optimal plans, words, primitive quirks.
+"""The kitchen against its published figures: reachable states, values, optimal plans, words, primitive quirks.
 
 The numbers are those measured on the original environments (docs/environments/overcooked.md).
 """
 
 from __future__ import annotations
 
-import json
-from hashlib import sha256
+from collections import defaultdict
 
 import numpy as np
 import pytest
-from macro_graph import LIMIT, VIEW_RADIUS, MacroGraph, macro_graph
+from macro_graph import DISCOUNT, LIMIT, VIEW_RADIUS, MacroGraph, macro_graph, once_only
 
 from lang_envs.envs.overcooked import describe
 from lang_envs.envs.overcooked.admissible import admissible_phrases
@@ -24,28 +23,99 @@ OTHERS = [name for name in TASKS if name not in (SMALL, LARGE)]
 """Recipes of the original family that no trace was recorded of."""
 
 
-# ---------------------------------------------------------------------- states, rewards, features and words
-
-DIGESTS = {SMALL: "2ba78f289a43352d", LARGE: "4ceef6351f380459"}
-"""Made when the values of random and of optimal play were the published ones, to their last digit."""
+def half_a_digit(decimals: int) -> float:
+    return 0.5 * 10.0**-decimals
 
 
-@pytest.mark.parametrize("name", DIGESTS)
-def test_macro_actions_features_lists_and_texts_stay_the_same(name: str) -> None:
-    """In every state that can be reached from reset."""
+# ---------------------------------------------------------------------- states and values
+
+
+@pytest.mark.parametrize(("name", "n_states", "n_features", "n_macros"), [(SMALL, 24, 21, 5), (LARGE, 1156, 801, 8)])
+def test_reachable_states(name: str, n_states: int, n_features: int, n_macros: int) -> None:
     graph = macro_graph(name)
-    told = [
-        [describe.features(graph.task, state, VIEW_RADIUS), admissible_phrases(graph.task, state, VIEW_RADIUS),
-         describe.observation(graph.task, state, VIEW_RADIUS)]
-        for state in graph.states
-    ]  # fmt: skip
-    rewards = (np.round(graph.rewards, 9) + 0.0).tolist()
-    arrays = [array.tolist() for array in (graph.after, graph.primitives, graph.delivered)]
-    content = json.dumps([rewards, *arrays, graph.letters, told])
-    assert sha256(content.encode()).hexdigest()[:16] == DIGESTS[name]
+    assert graph.rewards.shape == (n_states, n_macros)
+    assert len({describe.features(graph.task, state, VIEW_RADIUS) for state in graph.states}) == n_features
+    assert {food.chops for state in graph.states for food in state.foods} == {0, 3}
+
+
+# The published 201.45 primitives of the larger kitchen are 201.44492, rounded twice.
+@pytest.mark.parametrize(
+    ("name", "percent_delivered", "macros", "primitives", "return_", "primitive_return"),
+    [(SMALL, 44.20, 56.33, 165.37, -0.10802, -0.09641), (LARGE, 1.02, 64.94, 201.44, -0.55652, -0.22797)],
+)
+def test_exact_values_of_random_play(
+    name: str, percent_delivered: float, macros: float, primitives: float, return_: float, primitive_return: float
+) -> None:
+    graph = macro_graph(name)
+    two, five = half_a_digit(2), half_a_digit(5)
+    assert 100 * graph.expect(graph.delivered.astype(float)) == pytest.approx(percent_delivered, abs=two)
+    assert graph.expect(np.ones_like(graph.rewards)) == pytest.approx(macros, abs=two)
+    assert graph.expect(graph.primitives.astype(float)) == pytest.approx(primitives, abs=two)
+    assert graph.expect(graph.rewards) == pytest.approx(return_, abs=five)
+    assert graph.expect(graph.rewards, primitive_discount=DISCOUNT) == pytest.approx(primitive_return, abs=five)
+
+
+@pytest.mark.parametrize(
+    ("name", "per_primitive", "per_macro", "undiscounted"),
+    [(SMALL, 0.920518, 1.289141, 1.860370), (LARGE, 0.947656, 1.411660, 1.973105)],
+)
+def test_exact_values_of_optimal_play(name: str, per_primitive: float, per_macro: float, undiscounted: float) -> None:
+    graph, six = macro_graph(name), half_a_digit(6)
+    rewards = graph.rewards
+    best_per_primitive = graph.expect(rewards, primitive_discount=DISCOUNT, choose=np.max)
+    assert best_per_primitive == pytest.approx(per_primitive, abs=six)
+    assert graph.expect(rewards, macro_discount=DISCOUNT, choose=np.max) == pytest.approx(per_macro, abs=six)
+    assert graph.expect(rewards, choose=np.max) == pytest.approx(undiscounted, abs=six)
+
+
+@pytest.mark.parametrize(
+    ("name", "per_macro", "undiscounted"),
+    [(SMALL, 1.094908, 1.145992), (LARGE, 1.240972, 1.338102)],
+)
+def test_chopping_paid_once_makes_finishing_best(name: str, per_macro: float, undiscounted: float) -> None:
+    graph = once_only(macro_graph(name))
+    assert graph.expect(graph.rewards, macro_discount=DISCOUNT, choose=np.max) == pytest.approx(
+        per_macro, abs=half_a_digit(6)
+    )
+    assert graph.expect(graph.rewards, choose=np.max) == pytest.approx(undiscounted, abs=half_a_digit(6))
 
 
 # ---------------------------------------------------------------------- optimal plans
+
+PLANS = {
+    SMALL: [
+        (0, "RU", -0.00199),
+        (2, "LLLLL", -0.004900995),
+        (4, "LLL", 0.1930499),
+        (0, "L", -0.001),
+        (1, "DDDDRRRRDD", -0.009561792),
+        (3, "UULLLLL", 0.934686684),
+    ],
+    LARGE: [
+        (0, "RU", -0.00199),
+        (4, "LLLLL", -0.004900995),
+        (7, "LLL", 0.1930499),
+        (1, "RRRRR", -0.004900995),
+        (5, "DLLLLL", -0.005851985),
+        (7, "LLL", 0.1930499),
+        (3, "DDDRRRRD", -0.007725531),
+        (0, "UUUULLLLL", -0.008648275),
+        (1, "DL", -0.00199),
+        (6, "DL", 0.98801),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_oracle_plan(name: str) -> None:
+    graph, plan = macro_graph(name), PLANS[name]
+    state = 0
+    for position, (index, letters, reward) in enumerate(plan):
+        assert best_macro(graph.task, graph.states[state], VIEW_RADIUS) == index
+        assert graph.letters[state][index] == letters
+        assert graph.rewards[state, index] == pytest.approx(reward, abs=half_a_digit(9))
+        assert graph.delivered[state, index] == (position == len(plan) - 1)
+        state = graph.after[state, index]
 
 
 @pytest.mark.parametrize("name", [SMALL, *(pytest.param(name, marks=pytest.mark.matrix) for name in list(TASKS)[1:])])
@@ -111,6 +181,19 @@ def play_to(env: OvercookedEnv, graph: MacroGraph, time: int, state: int) -> Non
     for macro in reversed(path):
         _, _, terminated, truncated, _ = env.step_text(env.admissible_actions()[macro])
         assert (terminated, truncated) == (False, False)
+
+
+# ---------------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize("name", [SMALL, LARGE])
+def test_the_sentence_determines_the_phrases(name: str) -> None:
+    graph, phrases = macro_graph(name), defaultdict(set)
+    for state in graph.states:
+        listed = admissible_phrases(graph.task, state, VIEW_RADIUS)
+        assert len(set(listed)) == len(listed)
+        phrases[describe.observation(graph.task, state, VIEW_RADIUS)].add(listed)
+    assert {text: lists for text, lists in phrases.items() if len(lists) > 1} == {}
 
 
 BEFORE_FIRST, TOMATO_HOME, LETTUCE_HOME, ONION_HOME = Cell(1, 1), Cell(0, 5), Cell(1, 6), Cell(2, 6)

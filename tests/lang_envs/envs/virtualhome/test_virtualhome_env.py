@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from home_graph import LIMIT, home_graph
 
+from lang_envs import LangEnvsError
 from lang_envs.envs.virtualhome.env import VirtualHomeEnv
 
 HEAT, WATCH = "food-preparation", "entertainment"
@@ -75,3 +76,13 @@ def test_success_on_the_last_step_terminates_and_does_not_truncate(
     assert env.elapsed_steps == LIMIT
     assert (terminated, truncated, info["success"]) == flags
     assert reward == float(terminated)
+
+
+# ---------------------------------------------------------------------- start and state
+
+
+def refused(env: VirtualHomeEnv, **change: Any) -> None:
+    before = env.get_state()
+    with pytest.raises(LangEnvsError, match=r"Expected an intact state"):
+        env.set_state(before | {"world": before["world"]._replace(**change)})
+    assert env.get_state() == before

@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from home_graph import home_graph
+from home_graph import HomeGraph, home_graph
 from walk import same
 
+from lang_envs.envs.virtualhome import describe
 from lang_envs.envs.virtualhome.env import VirtualHomeEnv
-from lang_envs.envs.virtualhome.wording import PHRASINGS
+from lang_envs.envs.virtualhome.rules import IN_HAND, HomeState, Verb
+from lang_envs.envs.virtualhome.tasks import TASKS
+from lang_envs.envs.virtualhome.wording import PHRASINGS, Wording
 
 HEAT, WATCH = "food-preparation", "entertainment"
+BOTH = pytest.mark.parametrize("name", [HEAT, WATCH])
 
 NOUNS = {
     HEAT: {"pancake": ["pizza", "cheese", "soup"], "microwave": "oven"},
@@ -125,6 +129,85 @@ def test_a_state_in_mid_episode_holds_the_draw(name: str, arguments: dict[str, A
         # 60 more steps: the next draw is the same too
         assert same(random_walk(other, 60, seed), random_walk(env, 60, seed))
         assert same(other.get_state(), env.get_state())
+
+
+# ---------------------------------------------------------------------- distractors
+
+
+def say(env: VirtualHomeEnv, *texts: str) -> list[bool]:
+    """Whether the home carries out each of some phrases, all of the set."""
+    infos = [env.step_text(text)[-1] for text in texts]
+    assert not any(info["invalid_action"] for info in infos)
+    return [info["command_succeeded"] for info in infos]
+
+
+@BOTH
+def test_distractors_are_walked_to_grabbed_and_put_back(name: str) -> None:
+    env = VirtualHomeEnv(name, distractors=["candle", "teapot"])
+    text, _ = env.reset()
+    assert env.command_set[-6:] == tuple(
+        f"{verb} the {thing}" for thing in ("candle", "teapot") for verb in ("walk to", "grab", "put back")
+    )
+    assert "You also notice the candle and the teapot." in text
+    start = env.home_state
+    assert env.admissible_actions()[-2:] == ["walk to the candle", "walk to the teapot"]
+    assert say(env, "grab the candle", "put back the candle") == [False, False]
+    assert env.home_state == start
+    assert say(env, "walk to the candle") == [True]
+    assert env.admissible_actions()[-2:] == ["grab the candle", "walk to the teapot"]
+    assert say(env, "grab the candle", "grab the candle") == [True, False]
+    assert env.admissible_actions()[-2:] == ["put back the candle", "walk to the teapot"]
+    assert say(env, "walk to the bedroom", "put back the candle") == [True, False]
+    assert not any("candle" in listed or "teapot" in listed for listed in env.admissible_actions())
+    assert say(env, "walk to the teapot", "walk to the kitchen", "put back the candle") == [False, True, True]
+    assert say(env, "put back the candle", "grab the candle", "put back the candle") == [False, True, True]
+    assert say(env, "walk to the bathroom", "walk to the kitchen") == [True, True]
+    assert env.home_state == start
+
+
+def without_distractors(state: HomeState, graph: HomeGraph) -> HomeState:
+    n_items = len(graph.task.scene.items) - len(graph.task.distractors)
+    return state._replace(items=state.items[:n_items], near=state.near - set(graph.task.distractors))
+
+
+@pytest.mark.parametrize(("name", "lying"), [(HEAT, ("candle", "teapot")), (WATCH, ("candle",))])
+def test_distractors_change_nothing_but_the_hands(name: str, lying: tuple[str, ...]) -> None:
+    """Seen without its distractors every state is one of the plain home, with the same features, goal and list."""
+    plain, graph = home_graph(name), home_graph(name, *lying)
+    index = {state: number for number, state in enumerate(plain.states)}
+    seen_as = np.array([index[without_distractors(state, graph)] for state in graph.states])
+    n_own = len(plain.task.commands)
+    assert set(seen_as) == set(index.values())
+    assert graph.features == [plain.features[number] for number in seen_as]
+    assert graph.goal.tolist() == plain.goal[seen_as].tolist()
+    assert graph.listed[:, :n_own].tolist() == plain.listed[seen_as].tolist()
+    short_of_hands = plain.succeeds[seen_as] & ~graph.succeeds[:, :n_own]
+    assert not (graph.succeeds[:, :n_own] & ~plain.succeeds[seen_as]).any()
+    for number, command in np.argwhere(short_of_hands):
+        assert sum(item.place == IN_HAND for item in graph.states[number].items) == 2
+        assert graph.task.commands[command].verb in (Verb.GRAB, Verb.OPEN, Verb.TURN_ON, Verb.TURN_OFF)
+    then = seen_as[graph.after[:, :n_own]]
+    assert (then == plain.after[seen_as])[~short_of_hands].all()
+    for command, verb in enumerate(command.verb for command in graph.task.commands[n_own:]):
+        if verb in (Verb.GRAB, Verb.PUT_BACK):
+            assert (seen_as[graph.after[:, n_own + command]] == seen_as).all()
+
+
+@BOTH
+@pytest.mark.parametrize("described", ["published", "full"])
+def test_what_is_told_of_distractors(name: str, described: Any) -> None:
+    """All that is seen of them beside the full text of the plain home, and no more."""
+    graph, told = home_graph(name, "candle"), {}
+    wording = Wording({}, 0)
+    for state, facts in zip(graph.states, graph.facts, strict=True):
+        plain = frozenset(fact for fact in facts if "candle" not in fact)
+        shown = describe.observation(TASKS[name], plain, wording, described)
+        candle = "".join(sorted(fact[0] for fact in facts if fact[1] == "candle"))
+        text = describe.observation(graph.task, facts, wording, described)
+        assert told.setdefault(text, (shown, candle)) == (shown, candle), state
+        assert ("candle" in text) is bool(candle)
+    assert len(set(told.values())) == len(told)
+    assert len({candle for _, candle in told.values()}) == 4  # unseen, seen, near, in hand
 
 
 # ---------------------------------------------------------------------- everything together
