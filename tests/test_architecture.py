@@ -120,21 +120,6 @@ def test_every_unit_has_a_layer():
     assert {unit(name) for name in modules()} - {("benchmarks", "")} == units
 
 
-def test_the_top_level_of_poad_sb3_is_small():
-    names = {path.name for path in (ROOT / "poad_sb3").iterdir() if path.is_file()}
-    assert names == {"__init__.py", "errors.py", "memory.py", "presets.py", "py.typed"}
-
-
-def test_recorded_facts_and_code_are_apart():
-    assert not list((ROOT / "data").rglob("*.py"))
-    kinds = (".json", ".jsonl", ".gz", ".png")
-    packages = (path for name in LAYERS for path in (ROOT / name).rglob("*") if path.suffix in kinds)
-    assert {path.relative_to(ROOT).parts[:2] for path in packages} <= {
-        ("poad_sb3", "pocket"),
-        ("lang_envs", "report"),  # JSON Schemas
-    }
-
-
 @pytest.mark.parametrize("package", LAYERS)
 def test_git_and_ruff_ignore_no_folder_of_a_package(package):
     folders = {

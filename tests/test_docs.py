@@ -36,30 +36,6 @@ def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytes
         exec(compile("\n" * line + short, str(page), "exec"), vars(module))
 
 
-def test_every_logged_metric_is_explained(tmp_path: Path) -> None:
-    from stable_baselines3.common.logger import Logger
-
-    from poad_sb3 import POAD
-
-    seen: set[str] = set()
-
-    class Names(Logger):
-        def record(self, key, value, exclude=None):
-            seen.add(key)
-
-    model = POAD("LLMPolicy", "Overcooked-TomatoSalad-v0", n_steps=128, n_epochs=1, seed=0)
-    model.set_logger(Names(None, []))
-    model.learn(256)
-    explained = set(
-        re.findall(
-            r"^\| `((?:train|rollout|time)/\w+)` \|",
-            (ROOT / "docs/algorithms/poad.md").read_text(encoding="utf-8"),
-            re.MULTILINE,
-        )
-    )
-    assert seen == explained
-
-
 def _tests() -> dict[str, set[str]]:
     """Return the tests of each file."""
     return {
@@ -114,18 +90,6 @@ def test_the_tables_of_the_pages_are_current(tables: ModuleType) -> None:
         assert markers == ["table:", "end"] * (len(markers) // 2), path
 
 
-def test_every_method_is_compared_and_has_its_defaults_on_a_page() -> None:
-    from poad_sb3.presets import ALGORITHMS
-
-    folder = ROOT / "docs/algorithms"
-    compared = (folder / "estimators.md").read_text(encoding="utf-8")
-    names = re.findall(r"^\| \[([\w, ]+)\]\(\w+\.md\) \|", compared, re.MULTILINE)
-    assert sorted(", ".join(names).split(", ")) == sorted(ALGORITHMS)
-    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.md"))
-    with_pages = set(ALGORITHMS) - {"POAD", "NTPO", "TWOSOME", "ARCHER", "GLAM"}
-    assert set(re.findall(r"table: method_defaults (\w+)", text)) == with_pages
-
-
 def test_a_template_in_a_page_becomes_a_table(tables: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     row = {"share": 0.5, "runs": [1, 2]}
     content = {"command": "measure it", "cpu": "none", "cores": 1, "python": "3", "versions": {}, "cases": {"a": row}}
@@ -155,16 +119,6 @@ def _commands() -> dict[str, Any]:
     return found
 
 
-def test_every_command_and_option_of_the_command_line_is_explained() -> None:
-    page = (ROOT / "docs/guide/command_line.md").read_text(encoding="utf-8")
-    explained = set(re.findall(r"^\| `(--[\w-]+)` \| `(\w+(?: \w+)?)` \|", page, re.MULTILINE))
-    options = {
-        (name, command) for command, one in _commands().items() for parameter in one.params for name in parameter.opts
-    }
-    assert explained == {(name, command) for name, command in options if name.startswith("--") and name != "--help"}
-    assert set(re.findall(r"^\| `lang-envs ([a-z -]*[a-z])", page, re.MULTILINE)) == set(_commands())
-
-
 PAGES_WITH_COMMANDS = (
     "docs/getting_started.md",
     "docs/guide/command_line.md",
@@ -187,20 +141,6 @@ def test_the_command_lines_shown_are_understood(page: str) -> None:
 
 
 # ---------------------------------------------------------------------- pictures and links
-
-
-def test_the_numbers_of_the_picture_are_computed_credits(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib", reason="the extra bench is not installed")
-    monkeypatch.syspath_prepend(ROOT / "docs")
-    pictures = importlib.import_module("pictures")
-    action, naive, bad = (pictures.credits(level, gamma_token) for *_, level, gamma_token in pictures.RULES)
-    assert action[0] == pytest.approx([-0.25] * 8)  # reward 0, and a value of (1/2) (1/2) 1
-    assert bad[0] == pytest.approx([0, 0, 0.25, 0, 0, 0, -0.5, 0])  # 0.5 - 0.25 and 0 - 0.5
-    assert naive[0] == pytest.approx([0, 0, 0.25 * 0.95**5, 0, 0, 0, -0.5 * 0.95, 0])
-    assert bad[1] == pytest.approx(action[1])
-    knife, onion, total = (f"{number:+.2f}" for number in (naive[0][2], naive[0][6], naive[1]))
-    page = (ROOT / "docs/index.md").read_text(encoding="utf-8")
-    assert f"Naive token level: knife {knife}, onion {onion}, others 0, sum {total}." in page
 
 
 def test_the_links_to_files_lead_somewhere() -> None:

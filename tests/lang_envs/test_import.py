@@ -10,7 +10,10 @@ from pathlib import Path
 import lang_envs
 
 ROOT = Path(lang_envs.__file__).parents[1]
-HEAVY = {"torch", "stable_baselines3", "transformers", "sklearn", "openml", "pandas", "PIL", "tokenizers", "peft"}
+HEAVY = {
+    *("torch", "stable_baselines3", "transformers", "sklearn", "openml", "pandas", "PIL", "tokenizers", "peft"),
+    *("minigrid", "textworld", "textarena"),
+}
 
 MODULES = "import json, sys, lang_envs; print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
 

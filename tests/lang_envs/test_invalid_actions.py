@@ -5,23 +5,18 @@ Of the families that list their actions; where any text is a command, see `test_
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import pytest
-from walk import FAMILY_IDS, IDS, oracle_policy, random_policy, walk_from_reset
+from walk import IDS, oracle_policy, random_policy, walk_from_reset
 
 from lang_envs import LangEnv
 from lang_envs.wrappers import TextAction
 
-N_STRANGE = 2_000
-"""Random texts on the first id of every family."""
-N_EDITS = 1_500
-"""Texts near a phrase there; other ids get one in eight of all texts, since they share its code."""
 N_PER_WALK = 20
 """Texts tried in one place, before the walk to the next one."""
 
@@ -75,13 +70,8 @@ def talking(env_id: str, **kwargs: Any) -> TextAction:
     return TextAction(gym.make(env_id, **kwargs))
 
 
-# ---------------------------------------------------------------------- thousands of texts
+# ---------------------------------------------------------------------- strange and near texts
 
-ALPHABETS = (
-    [*map(chr, range(0x20, 0x7F))],
-    [*map(chr, range(0x20)), "\x7f", "\u200b", "\u202e", "\ufeff", "\u00a0", "\ud800"],
-    [*map(chr, range(0x80, 0x3000)), "\ud800", "\udfff", "\U0010ffff"],
-)
 CHOSEN_TEXTS = ["", " ", "\n", "\0", "\0" * 47, "\ud800", "\ufeff", "None", "0", OVER_LONG, "\ud800" * 100_000]
 ALTERATIONS: list[Callable[[str], str]] = [
     str.upper,
@@ -93,11 +83,6 @@ ALTERATIONS: list[Callable[[str], str]] = [
     lambda phrase: phrase[:-1],
     lambda phrase: f"{phrase}, {phrase}",
 ]
-
-
-def strange_texts(rng: random.Random) -> Iterator[str]:
-    for _ in range(N_STRANGE):
-        yield "".join(rng.choices(rng.choice(ALPHABETS), k=rng.randrange(1, 60))) * rng.choice((1, 1, 1, 50))
 
 
 @lru_cache
@@ -113,33 +98,21 @@ def phrases_of(env_id: str) -> tuple[str, ...]:
     return tuple(phrases)
 
 
-def near_texts(phrases: tuple[str, ...], rng: random.Random) -> Iterator[str]:
-    """Texts that a careless reader could take for a phrase; phrases of other ids and of other times too."""
-    for other in CLOSED_IDS:
-        yield from phrases_of(other)
-    yield from (alter(phrase) for phrase in phrases for alter in ALTERATIONS)
-    for _ in range(N_EDITS):
-        phrase, start = rng.choice(phrases), rng.randrange(60)
-        yield (
-            phrase[:start] + "".join(rng.choices(ALPHABETS[0], k=rng.randrange(4))) + phrase[start + rng.randrange(4) :]
-        )
-
-
 @pytest.mark.matrix
 def test_any_other_text_is_refused(env_id: str) -> None:
-    """In tokens, and as plain text past the action space."""
-    env, family, rng = talking(env_id), family_of(env_id), random.Random(0)
-    every = 1 if env_id in FAMILY_IDS else 8
-    texts = [*strange_texts(rng), *near_texts(phrases_of(env_id), rng)]
-    texts = list(dict.fromkeys([*CHOSEN_TEXTS, *texts[::every]]))
+    """In tokens, and as plain text past the action space; phrases of other ids and of other times too."""
+    env, family = talking(env_id), family_of(env_id)
+    near = [alter(phrase) for phrase in phrases_of(env_id) for alter in ALTERATIONS]
+    others = [phrase for other in CLOSED_IDS for phrase in phrases_of(other)]
+    texts = list(dict.fromkeys([*CHOSEN_TEXTS, *near, *others]))
     refused = set()
     for walk, first in enumerate(range(0, len(texts), N_PER_WALK)):
         walk_from_reset(env.env, random_policy(walk), walk % 7, seed=walk)
         wrong = [text for text in texts[first : first + N_PER_WALK] if text not in family.command_set(env.unwrapped)]
         check_refused(env, family, wrong)
         refused.update(wrong)
-    assert len(refused) > 3_000 // every
     assert set(CHOSEN_TEXTS) <= refused
+    assert len(refused) > len(near) // 2
 
 
 def check_refused(env: TextAction, family: Family, texts: list[str]) -> None:

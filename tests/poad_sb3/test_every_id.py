@@ -21,6 +21,7 @@ from walk import IDS
 import poad_sb3
 from lang_envs import ENV_ROWS, FOREIGN_ROWS, EnvRow
 from lang_envs.core import Outcome
+from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import BADQ, GLAM, POAD, TWOSOME, ObservationError, UnsupportedEnvError
 from poad_sb3.presets import ALGORITHMS
 
@@ -93,6 +94,8 @@ def test_an_environment_of_text_is_written_to_by_the_pocket_model() -> None:
 
     model = POAD("LLMPolicy", Echo(), n_steps=2, max_new_tokens=4).learn(2)
     assert (model.action_sampling, model.policy.lm.source.name) == ("free", "pocket")
+    observation, _ = AdmissibleObservation(Echo()).reset(seed=0)
+    assert model.action_space.contains(model.predict(observation)[0])
     Echo.metadata["actions"] = "sung"
     with pytest.raises(UnsupportedEnvError, match=r"one of .*'listed', 'text', 'code'.*got 'sung'"):
         POAD("LLMPolicy", Echo())

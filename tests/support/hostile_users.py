@@ -75,29 +75,12 @@ class Unnamable(First):
     settings = {"model": object()}  # type: ignore[dict-item]  # noqa: RUF012
 
 
-class Counts(First):
-    """Knows whether another episode acts between its steps."""
-
-    def begin(self, env: Any, seed: int) -> None:
-        self._n = 0
-
-    def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
-        self._n += 1
-        before = self._n
-        time.sleep(0.0005)
-        assert self._n == before, "another episode acted"
-        return super().act(observation, info)
-
-
 class Marked(First):
     """Tokens that a page, a picture and a file could stumble over."""
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         tokens = ("\ud800<script>alert('1')</script>\x00", '" onmouseover="x', "z" * 20_000, "\u2028")
         return Decision(super().act(observation, info).text, credit=TokenCredit(tokens, (-0.1,) * 4, (0.1,) * 4))
-
-
-one_object = Counts()
 
 
 class Remembers:

@@ -170,14 +170,3 @@ def test_a_model_that_writes_freely_is_understood_and_counted() -> None:
     )
     said = [texts(play(SALAD, sampled, seed=seed, most=2)) for seed in (0, 1, 0)]
     assert said[0] == said[2] != said[1]
-
-
-def test_a_chat_model_is_asked_in_its_own_template(tmp_path: Path) -> None:
-    folder = tmp_path / "chat"
-    shutil.copytree(POCKET_FOLDER, folder)
-    template = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}"
-    config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": template}), encoding="utf-8")
-    plain, chat = (make_agent(f"hf:{one}", device="cpu") for one in (POCKET_FOLDER, folder))
-    read = [play(SALAD, agent, most=1)[0].decision.usage.prompt_tokens for agent in (plain, chat)]
-    assert read[1] > read[0] + 10  # the system message

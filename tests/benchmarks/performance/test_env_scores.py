@@ -1,17 +1,15 @@
-"""Exact scores: a closed form, the same without shortcuts, the figures of the originals, and the committed file."""
+"""Exact scores: a closed form, the figures of the originals, and the committed file."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import pytest
 
-from benchmarks.exact.exploring import Policy, random_policy
-from benchmarks.performance.env_scores import LISTED_IDS, oracle_policy, score, score_both
+from benchmarks.exact.exploring import random_policy
+from benchmarks.performance.env_scores import LISTED_IDS, score, score_both
 from benchmarks.runner.machine import RESULTS
 from lang_envs import ENV_ROWS, LangEnv
 from lang_envs.core import Outcome
@@ -95,50 +93,6 @@ def test_a_closed_form(n_cups: int, duration: int, limit: int) -> None:
 def test_a_random_environment_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Expected a deterministic environment; .*'lift 0' drew"):
         score(RattlingCups(), random_policy, (1.0,))
-
-
-# ---------------------------------------------------------------------- without the shortcut
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("policy", [random_policy, oracle_policy], ids=["random", "oracle"])
-@pytest.mark.parametrize(
-    ("env_id", "limit"),
-    [
-        ("Overcooked-TomatoSalad-v0", {"max_primitives": 29}),
-        ("VirtualHome-FoodPreparation-v0", {"max_steps": 9}),
-    ],
-)
-def test_the_clock_decides_nothing_but_the_end(env_id: str, limit: dict[str, int], policy: Policy) -> None:
-    env = gym.make(env_id, **limit).unwrapped
-    got, slow = score(env, policy, (1.0, 0.99)), carry_forward(env, policy, 0.99)
-    assert (got.success, got.actions, got.duration) == pytest.approx((slow["success"], slow["actions"], slow["time"]))
-    assert (got.returns["1"], got.returns["0.99"]) == pytest.approx((slow["sum"], slow["discounted"]))
-
-
-def carry_forward(env: LangEnv[Any], policy: Policy, discount: float) -> dict[str, float]:
-    """Every captured world in its own right, clock included, one action after the other."""
-    env.reset(seed=0)
-    start, total = env.get_state(), defaultdict(float)
-    del start["digest"]
-    present = {(start["world"], 0): 1.0}
-    while present:
-        later: dict[Any, float] = defaultdict(float)
-        for (world, elapsed), chance in present.items():
-            env.set_state(start | {"world": world})
-            for text, chosen in policy(env).items():
-                env.set_state(start | {"world": world})
-                _, reward, terminated, truncated, info = env.step_text(text)
-                flow, duration = chance * chosen, info.get("primitive_steps", 1)
-                total["success"] += flow * info["success"]
-                total["sum"] += flow * reward
-                total["discounted"] += flow * discount**elapsed * reward
-                total["actions"] += flow
-                total["time"] += flow * duration
-                if not (terminated or truncated):
-                    later[env.get_state()["world"], elapsed + duration] += flow
-        present = later
-    return total
 
 
 # ---------------------------------------------------------------------- figures

@@ -26,7 +26,6 @@ from benchmarks.runner.results import load
 from benchmarks.runner.session import measure
 from lang_envs.errors import RewardError
 from lang_envs.redaction import without_secrets
-from lang_envs.report import ReportError
 from lang_envs.report.results import steps_file
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episodes import EpisodeInPlay
@@ -155,14 +154,6 @@ def test_settings_that_are_no_json_are_refused() -> None:  # they would be other
         make_agent("hostile_users:Unnamable")
 
 
-def test_threads_do_not_share_an_agent(tmp_path: Path) -> None:
-    plan = _plan("one_object", envs=(KITCHEN,), episodes=4)
-    with pytest.raises(BenchmarkError, match="Expected an agent of its own for every thread"):
-        measure(plan, tmp_path / "shared.jsonl", n_workers=4, workers=Workers.THREADS)
-    measure(_plan("Counts", envs=(KITCHEN,), episodes=4), tmp_path / "own.jsonl", n_workers=4, workers=Workers.THREADS)
-    assert len(_episodes(tmp_path / "own.jsonl")) == 4
-
-
 # ---------------------------------------------------------------------- names and texts in reports
 
 
@@ -185,19 +176,6 @@ def test_other_arguments_are_another_task(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------- files
-
-
-def test_files_put_together_are_no_results_file(tmp_path: Path) -> None:
-    for label in ("one", "other"):
-        measure(Plan("random", (KEYS,), 1, 1, label=label), tmp_path / f"{label}.jsonl")
-    both, twice = tmp_path / "both.jsonl", tmp_path / "twice.jsonl"
-    first, other = ((tmp_path / f"{label}.jsonl").read_text() for label in ("one", "other"))
-    both.write_text(first + other)
-    with pytest.raises(ReportError, match=r"line 3 of .*both"):
-        load([both])
-    twice.write_text(first + first.split("\n")[1] + "\n")
-    with pytest.raises(ReportError, match=r"line 3 of .*twice"):
-        load([twice])
 
 
 def test_rejects_an_episode_of_wrong_types_where_a_run_goes_on(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 from exact_episodes import enumerate_episodes
 
 from benchmarks.exact.gradients import TimedMDP, policy_gradients, scores, timed_values, visits
-from benchmarks.studies.app import write_report
 from benchmarks.studies.credit_truth.cases import cases_of
 from benchmarks.studies.credit_truth.critics import fitted_values
 from benchmarks.studies.credit_truth.measuring import TruthJob, compared, exact_moments, problem_of, run_truth
@@ -28,7 +25,6 @@ from benchmarks.studies.credit_truth.sampling import sample_groups
 from benchmarks.studies.credit_truth.study import CREDIT_TRUTH, FULL
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.study import Options
-from poad_sb3.credit.estimators import GiGPOSum, ReturnToGo
 
 TRUTH = json.loads((Path(__file__).parents[3] / "data/golden/credit/estimators.json").read_text())["truth"]
 EXAMPLE = worked_example().timed
@@ -260,15 +256,6 @@ def test_sampled_groups_of_two_are_those_of_all_pairs() -> None:
     assert {name for name, _ in found} == {row.name for row in group_rows(0.9)}
 
 
-def test_gigpo_is_the_sum_of_its_parts() -> None:
-    sample = sample_episodes(EXAMPLE, EXAMPLE.action_probabilities(UNIFORM), 32, np.random.default_rng(0))
-    rollout, both = sample.rollout(EXAMPLE, 4), GiGPOSum(0.9, baseline="group", omega=0.8)
-    of_episode, of_step = both.parts
-    assert isinstance(of_step, ReturnToGo)
-    summed = of_episode.advantages(rollout) + 0.8 * of_step.advantages(rollout)
-    np.testing.assert_array_equal(both.advantages(rollout), summed)
-
-
 # ---------------------------------------------------------------------- predictions and the report
 
 
@@ -309,18 +296,6 @@ def test_a_wrong_estimator_breaks_a_prediction() -> None:
     assert not Check("", None, 0.1, 0.1).holds
 
 
-def test_the_report_of_a_part_lists_the_missing_runs(tmp_path: Path) -> None:
-    pieces, (example,) = Pieces(tmp_path / "pieces"), (job for job in FULL if job.title == "worked-example")
-    pieces.put(example, run_truth(replace(example, chunks=1)), {"cpu": "a"})
-    write_report(CREDIT_TRUTH, (), pieces, tmp_path)
-    content = json.loads((tmp_path / "credit-truth.json").read_text(encoding="utf-8"))
-    assert len(content["missing"]) == len(FULL) - 1
-    assert {one["task"] for one in content["cases"]} == {"worked-example"}
-    unbiased = content["predictions"][0]
-    assert (unbiased["name"], unbiased["checked"], unbiased["held"]) == ("exact critic", 28, 28)
-    assert not list(tmp_path.glob("*.png"))
-
-
 def test_jobs_differ_and_tasks_can_be_named() -> None:
     assert list(CREDIT_TRUTH.jobs(Options(), Pieces())) == list(FULL)
     assert len({job.name for job in FULL}) == len(FULL)
@@ -343,22 +318,3 @@ def test_the_pocket_model_is_a_policy_with_an_exact_jacobian() -> None:
     moved = pocket.logits().detach().numpy() - before
     expected = step * jacobian @ gradient / np.linalg.norm(gradient)
     np.testing.assert_allclose(moved, expected, rtol=0, atol=0.02 * np.abs(expected).max())
-
-
-# ---------------------------------------------------------------------- the page
-
-ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/benchmarks/credit_truth.md").read_text(encoding="utf-8")
-
-
-def test_the_closed_forms_of_the_page() -> None:
-    rows = re.findall(r"^\|((?: [\d.]+ \|){5}.*)\|$", PAGE, re.MULTILINE)
-    assert len(rows) == 12
-    kinds = [("bad", 1.0), ("bad", 0.95), ("bad", 0.8), ("bad", 0.0), ("bilevel", 0.95), ("bilevel", 0.8)]
-    for row in rows:
-        n_words, horizon, k, d, right, action, *ratios = (cell.strip() for cell in row.split("|"))
-        form = Additive(int(k), int(d), int(horizon), int(n_words), float(right), 0.95**2)
-        base = form.nsr("action") or 0.0
-        assert f"{base:.3g}" == action
-        found = ["-" if not base else f"{(form.nsr(kind, lam) or 0.0) / base:.3g}" for kind, lam in kinds]
-        assert found == ratios

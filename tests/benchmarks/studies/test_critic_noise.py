@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import gymnasium as gym
 import numpy as np
 import pytest
-from studies_users import fill
 
 from benchmarks.studies.credit_truth.problems import independent
 from benchmarks.studies.credit_truth.trainings import (
-    CriticNoiseJob,
     NoiseWatch,
     critic_table,
     policy_table,
     shrunk_towards_state,
 )
-from benchmarks.studies.critic_noise import CRITIC_NOISE
-from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.study import Options
 from poad_sb3 import POAD
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.prompts import Question
@@ -93,23 +86,3 @@ def test_values_inside_the_action_are_shrunk_as_far_as_they_do_not_predict() -> 
     opposed = first - (exact[:1] - first)
     assert shrunk_towards_state(opposed, exact[:1], weights[:1]) == pytest.approx(np.broadcast_to(first, (1, 2, 5)))
     assert shrunk_towards_state(np.zeros((1, 2, 5)), exact, weights) == pytest.approx(np.zeros((3, 2, 5)))
-
-
-def test_a_report_shows_noise_relative_to_exact_values_of_the_same_seed(tmp_path: Path) -> None:
-    pieces, options = Pieces(tmp_path), Options(seeds=CRITIC_NOISE.seeds)
-    jobs = list(CRITIC_NOISE.jobs(options, pieces))
-    assert len({job.name for job in jobs}) == len(CRITIC_NOISE.arms) * len(CRITIC_NOISE.seeds)
-
-    def made(job: CriticNoiseJob) -> dict[str, object]:
-        keys = [f"{name} | {kind}" for name in job.estimators for kind in ("exact", "critic")]
-        nsr = {key: [2.0, 4.0 * (job.seed - 399 if key.endswith("critic") else 1)] for key in keys}
-        return {"steps": [0, 1024], "success": [0.1, 0.2], "nsr": nsr, "cosine": {key: [1.0, 0.5] for key in keys}}
-
-    assert "POAD 1: seed 400" in CRITIC_NOISE.report(options, pieces).content["missing"]
-    fill(pieces, jobs, made)
-    report = CRITIC_NOISE.report(options, pieces)
-    assert report.content["missing"] == []
-    training = report.content["trainings"]["POAD 1"]
-    assert training["noise"]["BAD 1 | critic"] == {"median": [1.0, 2.5], "least": [1.0, 1.0], "most": [1.0, 4.0]}
-    assert set(training["runs"]) == {"400", "401", "402", "403"}
-    assert set(report.pictures) == {""}

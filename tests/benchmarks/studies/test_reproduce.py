@@ -23,7 +23,6 @@ from benchmarks.studies.reproduce import (
     same_machine,
 )
 
-ROOT = Path(__file__).parents[3]
 COMMITTED = Pieces()
 
 

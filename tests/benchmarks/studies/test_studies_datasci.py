@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from PIL import Image
 from studies_users import fill_study
 
 from benchmarks.studies.app import write_report
-from benchmarks.studies.datasci import ATTEMPTS, DATASCI, LEARNERS, RATES, TUNING, coding_job
+from benchmarks.studies.datasci import DATASCI, LEARNERS, RATES, coding_job
 from benchmarks.studies.engine.coding import _seed_envs, fresh_scores
 from benchmarks.studies.engine.coding_findings import (
     MEASURES,
@@ -55,35 +54,6 @@ def _make(job: CodingJob) -> dict[str, Any]:
     return RUNS[job.method]
 
 
-# ---------------------------------------------------------------------- jobs
-
-
-def test_learners_are_tuned_alike_on_seeds_that_nothing_is_reported_of() -> None:
-    jobs = TUNING.jobs()
-    tried = Counter((job.method, job.arguments.get("credit_level", "")) for job in jobs)
-    assert len(tried) == len(LEARNERS)
-    assert set(tried.values()) == {len(RATES) * len(TUNING_SEEDS)}
-    assert {job.seed for job in jobs} == set(TUNING_SEEDS)
-    assert {job.attempts for job in jobs} == {jobs[0].attempts}
-
-
-def test_the_pair_with_a_verdict_has_eight_seeds_and_the_others_three(tmp_path: Path) -> None:
-    options = Options(seeds=DATASCI.seeds, tasks=("wine",))
-    pieces = Pieces(tmp_path)
-    assert {job.method for job in DATASCI.jobs(options, pieces) if job.seed >= 300} == {"untrained"}
-    fill_study(DATASCI, options, pieces, _make)
-    final = [job for job in DATASCI.jobs(options, pieces) if isinstance(job, CodingJob) and job.seed >= 300]
-    counts = Counter((job.method, job.arguments.get("credit_level", "token")) for job in final)
-    assert counts == {
-        ("POAD", "token"): 8,
-        ("NTPO", "token"): 8,
-        ("POAD", "action"): 3,
-        ("untrained", "token"): 3,
-    }
-    assert {job.attempts for job in final} == {ATTEMPTS}
-    assert {job.arguments.get("learning_rate", "none") for job in final} == {f"lin_{RATES[1]:g}", "none"}
-
-
 # ---------------------------------------------------------------------- report
 
 
@@ -120,17 +90,6 @@ def test_the_report_has_numbers_pictures_and_missing_runs(tmp_path: Path) -> Non
     assert [row["verdict"] for row in content["primary"]] == ["too few seeds"] * 2 + ["not run yet"] * 2
     with Image.open(tmp_path / "datasci.png") as picture:
         assert picture.width > 200
-
-
-def test_the_verdict_is_of_the_rewards_at_the_end(tmp_path: Path) -> None:
-    pieces, options = Pieces(tmp_path / "pieces"), Options(seeds=DATASCI.seeds, tasks=("wine",))
-    fill_study(DATASCI, options, pieces, _make)
-    content = DATASCI.report(options, pieces).content
-    reward, length = (row for row in content["primary"] if row["task"] == "wine")
-    assert reward["verdict"] == "supported"
-    ends = {name: rewards_of(ending(RUNS[name]["areas"])).mean() for name in ("POAD", "NTPO")}
-    assert reward["effect"]["value"] == pytest.approx(ends["POAD"] - ends["NTPO"], abs=1e-6)
-    assert length["verdict"] == "not settled"
 
 
 # ---------------------------------------------------------------------- real runs

@@ -31,12 +31,6 @@ def test_another_setting_is_another_piece(changes: dict[str, Any], tmp_path: Pat
     assert pieces.find(job()) == result()
 
 
-def test_another_base_model_is_another_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Pieces(tmp_path).put(job(), result(), {})
-    monkeypatch.setattr(jobs, "checksum", lambda model: f"{model} trained again")
-    assert Pieces(tmp_path).find(job()) is None
-
-
 def test_a_job_names_the_weights_of_its_own_model() -> None:
     assert job().settings["model"] == jobs.checksum("pocket")
     for model in ("pocket", "pocket-char"):

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
-from studies_users import FACTS, fill, fill_study, result
+from studies_users import fill, fill_study, result
 
 from benchmarks.runner.errors import NotTunedError, StudyError
-from benchmarks.studies.credit import CREDIT
 from benchmarks.studies.curves import CURVES
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.findings import (
     Planned,
     Prediction,
     Row,
-    Trend,
     Verdict,
-    as_predicted,
-    find,
     judged,
-    planned_rows,
 )
 from benchmarks.studies.engine.jobs import TrainingJob
 from benchmarks.studies.engine.pieces import Pieces
@@ -42,33 +36,12 @@ FOOD = Comparison("test", FOOD_TASK, (POAD, NTPO, TWOSOME))
 OPTIONS = Options(tasks=("food-preparation",))
 
 
-def _best(rates: dict[str, float]):
-    """Make pieces in which every method does best with its rate, and with another one on the final seeds."""
-
-    def make(job: TrainingJob) -> dict[str, object]:
-        is_best = job.arguments["learning_rate"] == rates[job.algorithm]
-        return result(0.8 if is_best is (job.seed in TUNING_SEEDS) else 0.1)
-
-    return make
-
-
 def _trainings(jobs: Sequence[Any]) -> list[TrainingJob]:
     """The runs of learning curves."""
     return [job for job in jobs if isinstance(job, TrainingJob) and not isinstance(job, KeyCreditJob) and job.steps]
 
 
 # ---------------------------------------------------------------------- tuning
-
-
-def test_rates_are_chosen_on_the_tuning_seeds_alone(tmp_path: Path) -> None:
-    pieces, best = Pieces(tmp_path), {"POAD": 1e-3, "NTPO": 5e-4, "TWOSOME": 2e-3}
-    fill(pieces, FOOD.tuning.jobs(), _best(best))
-    tried = [(arm, {"learning_rate": rate}) for arm in FOOD.arms for rate in RATES]
-    finals = [job for arm, arguments in tried for job in FOOD.final_jobs(arm, arguments, FINAL_SEEDS)]
-    fill(pieces, finals, _best(best))  # would say otherwise
-    assert FOOD.tuning.chosen(pieces) == best
-    final = [job for job in _trainings(list(FOOD.jobs(OPTIONS, pieces))) if job.seed in FINAL_SEEDS]
-    assert {(job.algorithm, job.arguments["learning_rate"]) for job in final} == set(best.items())
 
 
 def test_without_equal_budgets_there_are_no_final_runs(tmp_path: Path) -> None:
@@ -140,79 +113,10 @@ def test_planned_comparisons_are_of_methods_that_are_run_with_one_trace(study: C
             assert traces["POAD"] == traces["NTPO"]
 
 
-def test_credit_first_trains_the_player_and_then_who_judges_its_actions(tmp_path: Path) -> None:
-    pieces, options = Pieces(tmp_path), Options(seeds=CREDIT.seeds, tasks=("tomato-salad",))
-    first = list(CREDIT.jobs(options, pieces))
-    assert [(job.algorithm, job.evaluation.script) for job in first] == [("POAD", ())]
-    rollout = [{"action": "pick up the tomato", "tokens": ["x"], "reward": 0.0, "values": [0.0], "advantages": {}}]
-    jobs = fill_study(CREDIT, options, pieces, lambda _: result(rollout=rollout))
-    later = [job for job in jobs if job.name != first[0].name]
-    assert [(job.algorithm, job.evaluation.script) for job in later] == [
-        ("NTPO", ("pick up the tomato",)),
-        ("TWOSOME", ("pick up the tomato",)),
-    ]
-    with pytest.raises(StudyError, match="Expected tasks among tomato-salad, key-token; got pizza"):
-        list(CREDIT.jobs(options._replace(tasks=("pizza",)), pieces))
-
-
-@pytest.mark.parametrize(("best", "further"), [(5e-4, BEYOND[0]), (1e-3, ()), (2e-3, BEYOND[1])])
-def test_a_best_rate_at_the_edge_extends_the_grid(best: float, further: Sequence[float], tmp_path: Path) -> None:
-    comparison = LAMBDA_TOKEN.comparisons(Options(tasks=("multikey 2 4",)))[0]
-    tuning, pieces = comparison.tuning, Pieces(tmp_path)
-    fill(pieces, tuning.jobs(), lambda job: result(0.9 if job.arguments["learning_rate"] == best else 0.1))
-    rates = {job.arguments["learning_rate"] for job in tuning.jobs(pieces)}
-    assert rates == {*RATES, *further}
-    if further:
-        with pytest.raises(NotTunedError):
-            tuning.chosen(pieces)
-    fill(pieces, tuning.jobs(pieces), lambda job: result(0.9 if job.arguments["learning_rate"] == best else 0.1))
-    assert set(tuning.chosen(pieces).values()) == {best}
-    assert {job.seed for job in _trainings(list(comparison.jobs(Options(seeds=LAMBDA_TOKEN.seeds), pieces)))} == {
-        *TUNING_SEEDS,
-        *range(200, 210),
-    }
-
-
 # ---------------------------------------------------------------------- baselines that do not learn
 
 
 HIGHER = Planned("POAD", "NTPO", Prediction.HIGHER)
-GATED = Comparing("gated", "a test", "A test", ((MULTIKEY, (POAD, NTPO)),), (HIGHER,))
-
-
-def _gated(pieces: Pieces, wakes: Mapping[str, Any] | None) -> list[Any]:
-    """All jobs, where NTPO learns with one of the further settings or with none."""
-
-    def make(job: TrainingJob) -> dict[str, Any]:
-        changed = wakes is not None and all(job.arguments.get(name) == value for name, value in wakes.items())
-        return result(0.9 if job.algorithm == "POAD" or changed else 0.2)
-
-    return fill_study(GATED, Options(), pieces, make)
-
-
-def test_a_baseline_that_does_not_learn_gets_six_further_settings_and_no_more(tmp_path: Path) -> None:
-    pieces = Pieces(tmp_path)
-    jobs = _trainings(_gated(pieces, None))
-    tuned = [job for job in jobs if job.algorithm == "NTPO" and job.seed in TUNING_SEEDS]
-    assert len(tuned) == (len(RATES) + len(BEYOND[0]) + len(FURTHER)) * len(TUNING_SEEDS)
-    assert len(FURTHER) <= 6
-    assert len([job for job in jobs if job.seed in FINAL_SEEDS]) == 2 * len(FINAL_SEEDS)
-    (row,) = GATED.report(Options(), pieces).content["primary"]
-    assert row["verdict"] == Verdict.NOT_LEARNED
-    assert row["corrected_p"] < 0.05  # the difference alone would have been called settled
-
-
-def test_the_further_setting_that_learns_makes_the_reported_runs(tmp_path: Path) -> None:
-    pieces, wakes = Pieces(tmp_path), FURTHER[1]
-    jobs = _trainings(_gated(pieces, wakes))
-    assert GATED.findings(Options(seeds=(300,)), pieces)[0].methods["NTPO"].arguments.keys() > {"learning_rate"}
-    final = [job for job in jobs if job.algorithm == "NTPO" and job.seed in FINAL_SEEDS]
-    assert len(final) == 2 * len(FINAL_SEEDS)  # before, and with the setting
-    content = GATED.report(Options(), pieces).content
-    ntpo = content["comparisons"][0]["methods"]["NTPO"]
-    assert ntpo["further"] == dict(wakes)
-    assert ntpo["learned"] == 1.0
-    assert content["primary"][0]["verdict"] == Verdict.NOT_SETTLED
 
 
 def test_a_further_setting_does_not_change_the_setting_that_a_method_is_about(tmp_path: Path) -> None:
@@ -249,85 +153,6 @@ def _is_further(job: Any) -> bool:
 
 
 # ---------------------------------------------------------------------- planned comparisons
-
-
-def test_pairs_of_one_run_are_tested_by_signed_ranks() -> None:
-    rng = np.random.default_rng(0)
-    first, second = rng.normal(0.3, 0.1, 10), rng.normal(0, 0.1, 10)
-    row = Row("", "a task", "a against b", Prediction.HIGHER, "difference").tested_in_pairs(first, second)
-    assert row.seeds == (10,)
-    assert row.p == pytest.approx(stats.wilcoxon(first, second, method="exact").pvalue)
-    assert row.effect is not None
-    assert row.effect.value == pytest.approx((first - second).mean())
-
-
-def test_primary_comparisons_have_signs_seeds_and_a_correction_over_planned_rows(tmp_path: Path) -> None:
-    (comparison,) = LAMBDA_TOKEN.comparisons(Options(tasks=("multikey 2 4",)))
-    pieces, seeds = Pieces(tmp_path), LAMBDA_TOKEN.seeds
-    fill(pieces, comparison.tuning.jobs(), lambda job: result(0.9 if job.arguments["learning_rate"] == 1e-3 else 0.1))
-    fill(pieces, [comparison.task.facts], lambda _: dict(FACTS, oracle=0.3))
-    arms = {arm.name: arm for arm in comparison.arms}
-
-    def play(name: str, heights: Sequence[float]) -> None:
-        jobs = comparison.final_jobs(arms[name], {"learning_rate": 1e-3}, seeds)
-        for job, height in zip(jobs, heights, strict=False):
-            fill(pieces, [job], lambda _, height=height: result(height, height))
-
-    play("POAD 1", [0.5 + 0.01 * n for n in range(10)])
-    play("POAD 0.95", [0.7 + 0.01 * n for n in range(10)])
-    play("POAD 0.8", [0.2 + 0.01 * n for n in range(10)])
-    play("POAD 0", [0.9, 0.9])
-    found = judged(list(planned_rows([find(comparison, pieces, seeds)], LAMBDA_TOKEN.planned)), len(seeds))
-    rows = {one["comparison"]: one for one in found}
-    assert len(rows) == 5  # of the six planned ones, one is of the other task alone
-    better, worse, few, unknown = (
-        rows[f"{first} against {second}"]
-        for first, second in (
-            ("POAD 0.95", "POAD 1"),
-            ("POAD 0.8", "POAD 1"),
-            ("POAD 0", "POAD 1"),
-            ("POAD 1", "action level"),
-        )
-    )
-    verdicts = [one["verdict"] for one in (better, worse, few, unknown)]
-    assert verdicts == [Verdict.SUPPORTED, Verdict.CONTRADICTED, Verdict.TOO_FEW, Verdict.MISSING]
-    assert [as_predicted(one) for one in (better, worse, few, unknown)] == [True, False, None, None]
-    assert better["p"] == pytest.approx(2 / 184_756, rel=0.01)  # 10 of 20 scores
-    assert better["corrected_p"] == pytest.approx(better["p"] * len(rows), rel=0.01)
-    assert better["effect"]["value"] == pytest.approx(0.75 * 0.2)  # curves begin at 0
-
-
-def test_a_trend_is_the_rank_correlation_of_all_runs(tmp_path: Path) -> None:
-    levels = {f"NTPO, gamma_token {value:g}": value for value in (0.9, 0.8, 0.5)}
-    arms = tuple(Arm(name, "NTPO", {"gamma_token": value}) for name, value in levels.items())
-    plan = Trend("a trend", levels, Prediction.HIGHER, claim="some claim")
-    study, pieces = Comparing("trend", "a test", "A test", ((MULTIKEY, arms),), (plan,)), Pieces(tmp_path)
-    heights = iter(range(1_000))
-
-    def make(job: TrainingJob) -> dict[str, Any]:
-        return result(job.arguments["gamma_token"] + 0.001 * (next(heights) % 7))
-
-    fill_study(study, Options(), pieces, make)
-    content = study.report(Options(), pieces).content
-    areas = {name: one["areas"] for name, one in content["comparisons"][0]["methods"].items()}
-    pairs = [(levels[name], area) for name, of_runs in areas.items() for area in of_runs]
-    expected = stats.spearmanr(*zip(*pairs, strict=True))
-    (row,) = content["primary"]
-    assert row["effect"]["value"] == pytest.approx(expected.statistic, abs=1e-6)
-    assert row["p"] == pytest.approx(expected.pvalue, rel=1e-4)
-    assert row["verdict"] == Verdict.SUPPORTED
-
-
-def test_rows_with_too_few_seeds_correct_as_if_they_came_out_larger() -> None:
-    empty = Row("", "a task", "a against b", Prediction.NOT_SETTLED, "difference")
-    whole = empty.tested(np.arange(10.0) + 4, np.arange(10.0))
-    few = empty.tested(np.arange(9.0) + 20, np.arange(9.0))
-    assert few.p is not None
-    assert whole.p is not None
-    assert few.p < whole.p
-    corrected, part = judged([whole, few], 10)
-    assert corrected["corrected_p"] == pytest.approx(2 * whole.p, rel=1e-4)
-    assert (part["verdict"], part["corrected_p"]) == (Verdict.TOO_FEW, pytest.approx(2 * few.p, rel=1e-4))
 
 
 def test_a_row_has_no_verdict_before_all_planned_seeds_are_there() -> None:

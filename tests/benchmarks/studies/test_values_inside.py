@@ -10,17 +10,13 @@ import pytest
 import torch
 
 from benchmarks.studies.credit_truth.problems import independent
-from benchmarks.studies.engine.study import TUNING_SEEDS
 from benchmarks.studies.remedies import REMEDIES, DoublyRobustGAE, LongTargetsCritic
-from benchmarks.studies.tasks import GAMMA, MULTIKEY
-from benchmarks.studies.values_inside import EXACT_8, OF_REMEDIES, VALUES_INSIDE, ExactValues, ExactValuesJob
+from benchmarks.studies.tasks import GAMMA
+from benchmarks.studies.values_inside import OF_REMEDIES, ExactValues
 from poad_sb3 import POAD
 from poad_sb3.credit.estimators import GAE, Rollout
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
-
-USED = {101, 102, *range(200, 210), *range(300, 310), *range(400, 404), 700, *range(900, 904)}
-"""Seeds of other studies and of trials."""
 
 
 def test_exact_values_are_expected_returns_and_a_martingale() -> None:
@@ -94,11 +90,3 @@ def test_a_remedy_trains(name: str) -> None:
     if name == "privileged":
         assert model.policy.critic.whitening.count > 0
         assert not torch.equal(*model.policy.lm.trunk_features([TokenRow((1, 2), None, (0, 1))])[0])
-
-
-def test_seeds_are_fresh_and_arms_differ() -> None:
-    assert not USED & set(VALUES_INSIDE.seeds)
-    for task, arms in VALUES_INSIDE.arms:
-        names = [arm.job(task, TUNING_SEEDS[0], {"learning_rate": 1e-3}).name for arm in arms]
-        assert len(set(names)) == len(arms)
-    assert isinstance(EXACT_8.job(MULTIKEY, 500, {}), ExactValuesJob)

@@ -261,29 +261,6 @@ def test_kaggle_a_data_set(kaggle: KaggleStandIn, data: Path) -> None:
     assert progress[-2].done == progress[-2].total == len(zip_of(kaggle.datasets[THROATS]))
 
 
-@pytest.fixture
-def throats_before(kaggle: KaggleStandIn, data: Path, tmp_path: Path) -> Iterator[dict[str, bytes]]:
-    """As `before`, of pharyngitis."""
-    (tmp_path / "old.csv").write_bytes(throats(seed=9))
-    store.install(throats_manifest(throats(seed=9)), tmp_path / "old.csv", store.Origin("by hand"))
-    kept = tables(data)
-    yield kept
-    assert tables(data) == kept
-    assert store.read_arrays(throats_manifest(throats(seed=9)), "default")[0].shape == (300, 18)
-
-
-def test_kaggle_another_file_is_refused(kaggle: KaggleStandIn, throats_before: dict[str, bytes]) -> None:
-    right, wrong = throats(), throats(seed=5)
-    kaggle.datasets[THROATS] = {"pharyngitis.csv": wrong[: len(right)].ljust(len(right))}  # of the right size
-    told = (
-        r"Expected of the pharyngitis table a file with SHA-256 .*; got [0-9a-f]{16}, and kept nothing of it\. "
-        r"Fix: take 'pharyngitis\.csv' from https://www\.kaggle\.com/datasets/"
-    )
-    with pytest.raises(errors.ChecksumError, match=told):
-        fetch(throats_manifest(right), force=True)
-    assert throats_before
-
-
 @pytest.mark.parametrize(("credentials", "status"), [("", 401), ("key", 403)])
 def test_kaggle_keeps_a_competition(
     credentials: Any, status: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

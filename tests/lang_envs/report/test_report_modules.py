@@ -18,22 +18,6 @@ def _folder(path: Path, **sources: str) -> Path:
     return path
 
 
-def test_modules_follow_those_that_they_import(tmp_path: Path) -> None:
-    joined = join_modules(
-        _folder(
-            tmp_path,
-            main='import {a} from "./one.js";\nimport {b} from "./two.js";\na(b);\n',
-            one='import {b} from "./two.js";\nexport function a(x) {\n  return x + b;\n}\n',
-            two="export const b = 1;\nconst [c, d] = [2, 3];\n",
-        )
-    )
-    assert joined.startswith('"use strict";')
-    assert "import" not in joined
-    assert "export" not in joined
-    assert joined.index("const b = 1;") < joined.index("function a(x)") < joined.index("a(b);")
-    assert joined.count("const b = 1;") == 1
-
-
 @pytest.mark.parametrize(
     ("sources", "message"),
     [

@@ -11,7 +11,6 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -226,7 +225,6 @@ for line in sys.stdin:
 """
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PATH": os.environ.get("PATH", "")}
 MEMORY = 1 << 30
-CHECKOUT_FILE = Path(__file__).resolve()
 NOBODY = 65534
 
 needs_kernel = pytest.mark.skipif(
@@ -273,19 +271,6 @@ def laboratory(request):
     room.close()
 
 
-@pytest.fixture
-def victim():
-    """A world-writable file, open to the programs without confinement."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o777)
-        file = Path(folder, "victim")
-        file.write_text("unharmed")
-        file.chmod(0o666)
-        yield file
-        assert file.read_text() == "unharmed"
-        assert names(Path(folder)) == ["victim"]
-
-
 PREFIX = "import ctypes, os, socket, signal, subprocess, resource\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 CALL = """
 def call(number, *arguments):
@@ -293,48 +278,6 @@ def call(number, *arguments):
     value = libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
     return value if value >= 0 else -ctypes.get_errno()
 """
-# blocked by both walls: one leaves no file to open, the other allows libraries only
-HIDDEN = {
-    "read passwd": "open('/etc/passwd').read()",
-    "read the checkout": f"open({str(CHECKOUT_FILE)!r}).read()",
-    "read labels bundled with sklearn": "import sklearn; open(sklearn.__path__[0] + '/datasets/data/iris.csv').read()",
-    "read the parent's environment": "open(f'/proc/{os.getppid()}/environ', 'rb').read()",
-    "read what everybody may": "open('{victim}').read()",
-    "list processes": "os.listdir('/proc')",
-    "write a file": "open('{victim}', 'w')",
-    "create a file by flags": "os.open('{victim}-new', os.O_CREAT | os.O_RDONLY)",
-    "write one's own memory file": "open('/proc/self/mem', 'r+b')",
-}
-# allowed by Landlock, or invisible to it: each of them leaves a trace, or reads one
-LOOKED_UP = {
-    "open null": "os.open('/dev/null', 0)",
-    "read a library": "open(os.__file__).read()",
-    "look at a file": "os.stat('/etc/passwd')",
-    "ask for access": "if not os.access('/', os.F_OK): raise FileNotFoundError",
-    "read a link": "os.readlink('/proc/self')",
-    "file system": "if libc.statfs(b'/', bytes(256)): raise FileNotFoundError",
-    "a path from a descriptor": "os.stat('..', dir_fd=0)",
-}
-
-
-def errors_of(laboratory, victim, programs, without=()):
-    answers = laboratory.run([PREFIX + code.replace("{victim}", str(victim)) for code in programs.values()], without)
-    assert {answer["status"] for answer in answers} == {0}
-    return {name: answer.get("error") for name, answer in zip(programs, answers, strict=True)}
-
-
-@pytest.mark.matrix
-@needs_kernel
-def test_there_are_no_files(laboratory, victim):
-    programs = HIDDEN | LOOKED_UP
-    assert errors_of(laboratory, victim, programs) == dict.fromkeys(programs, "FileNotFoundError")
-    assert errors_of(laboratory, victim, programs, [Layer.LANDLOCK]) == dict.fromkeys(programs, "FileNotFoundError")
-
-
-@pytest.mark.matrix
-@needs_kernel
-def test_landlock_is_a_second_wall(laboratory, victim):
-    assert errors_of(laboratory, victim, HIDDEN, [Layer.SECCOMP]) == dict.fromkeys(HIDDEN, "PermissionError")
 
 
 @needs_kernel

@@ -264,6 +264,7 @@ def test_a_critic_of_another_trunk_is_refused(base: tuple[POAD, Path]) -> None:
     [
         ({"lora": {"lora_alpha": 8}}, "'lora_alpha': 16"),
         ({"prompt": CompletionPrompt(history=2)}, r"policy_kwargs\.prompt as in"),
+        ({"model": "pocket-coder"}, "Expected the base model the checkpoint was written with"),
         ({"critic_arch": (8,)}, r"base.zip does not fit. .* first 'critic.*Fix: make the policy with .* critic_arch"),
     ],
 )
@@ -275,11 +276,6 @@ def test_a_base_of_another_policy_is_refused(
     with pytest.raises(CheckpointError, match=match):
         warm_start(model, base[1])
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.policy.state_dict().items())
-
-
-def test_a_base_of_another_model_is_refused(base: tuple[POAD, Path]) -> None:
-    with pytest.raises(CheckpointError, match="Expected the base model the checkpoint was written with"):
-        warm_start(keys(POAD, policy_kwargs={"model": "pocket-coder"}), base[1])
 
 
 # ------------------------------------------------------------------ episodes
