@@ -107,7 +107,6 @@ def train_run(
         with folder.held() if ranks.is_first else nullcontext():
             _train(options, folder, existing, config, progress, wandb_project)
     except LostRankError as error:  # before the first step
-        ranks.wait_until_first_ends()
         fail(str(error), LOST_RANK)
 
 
@@ -300,7 +299,6 @@ def _learn(
         echo(f"poad: interrupted; {_left_over(folder)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except LostRankError as error:
-        current_ranks().wait_until_first_ends()
         fail(f"{error} {_left_over(folder)}", LOST_RANK)
     except Exception as error:  # environments may raise anything
         is_first = current_ranks().is_first
