@@ -18,14 +18,14 @@ from poad_runs import Run
 from safetensors.torch import load_file
 from tiny_architectures import MODELS, save
 from toy import Collector, LampEnv, children_after, everything, make_agent, randomise, save_small_model, weights_of
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from zoo import ZOO
 from zoo import save as save_zoo
 
 from poad_sb3 import BADQ, POAD
+from poad_sb3.distributions import sampling_check
 from poad_sb3.errors import ExportError
 from poad_sb3.export.export import Export, export_policy
-from poad_sb3.export.folder import MANIFEST
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.prompts import Question
@@ -38,11 +38,11 @@ LAMP_WORDS = "<unk> The lamp is red green blue . You have 1 2 3 moves left press
 TRAINING: dict[str, Any] = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "learning_rate": 5e-3}
 SMALL = {"critic_arch": (8,)}
 ADAPTER_FILES = {
-    "README.md", "adapter_config.json", "adapter_model.safetensors", "generation_config.json", MANIFEST,
+    "README.md", "adapter_config.json", "adapter_model.safetensors", "generation_config.json",
     "poad_prompt.json", "tokenizer.json", "tokenizer_config.json",
 }  # fmt: skip
 MERGED_FILES = {
-    "README.md", "config.json", "generation_config.json", "model.safetensors", MANIFEST, "poad_prompt.json",
+    "README.md", "config.json", "generation_config.json", "model.safetensors", "poad_prompt.json",
     "tokenizer.json",
     "tokenizer_config.json",
 }  # fmt: skip
@@ -347,84 +347,37 @@ def test_equal_exports_have_equal_bytes(trained: POAD, tmp_path: Path) -> None:
     assert loaded_again == first
 
 
-def test_an_export_replaces_another(trained: POAD, tmp_path: Path) -> None:
+def test_only_a_new_or_empty_folder_is_written_to(trained: POAD, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     export_adapter(trained, out)
-    with pytest.raises(ExportError, match=r"Expected a new or empty folder.*holds README.md.*overwrite=True \(poad"):
-        export_merged(trained, out)
-    assert set(contents(out)) == ADAPTER_FILES
-    export_merged(trained, out, overwrite=True)
-    assert set(contents(out)) == MERGED_FILES
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_only_exports_are_overwritten(trained: POAD, small_folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "thesis.txt").write_text("years of work")
-    with pytest.raises(ExportError, match=f"has no {MANIFEST} that can be read"):
-        export_adapter(trained, out, overwrite=True)
-    (out / "thesis.txt").rename(tmp_path / "thesis.txt")
-    export_adapter(trained, out)
-    (tmp_path / "thesis.txt").rename(out / "thesis.txt")
-    with pytest.raises(ExportError, match=r"also holds thesis.txt, which would be lost"):
-        export_adapter(trained, out, overwrite=True)
-    assert (out / "thesis.txt").read_text() == "years of work"
-    base = export_merged(trained, tmp_path / "base").folder
-    kept = contents(base)
-    agent = make_agent(policy_kwargs={**SMALL, "model": str(base)})
-    for merge in (False, True):
-        with pytest.raises(ExportError, match="Expected another folder than that of the base model"):
-            export_policy(agent, base, merge=merge, overwrite=True)
-    assert contents(base) == kept
-
-
-def test_refuses_files_and_the_present_folder(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("here")
-    (tmp_path / "cwd").mkdir()
-    monkeypatch.chdir(tmp_path / "cwd")
-    for target, match in {
-        tmp_path / "file": "file is a file. Fix: choose another name",
-        tmp_path: "which is the present one or above it",
-        Path("/sys/out"): "Expected to write the folder /sys/out; got (PermissionError|OSError)",
-    }.items():
-        with pytest.raises(ExportError, match=match):
-            export_adapter(trained, target)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["cwd", "file"]
+    for target in (out, tmp_path, tmp_path / "file"):
+        with pytest.raises(ExportError, match=r"Expected a new or empty folder; .* Fix: remove it or name another"):
+            export_merged(trained, target)
+    with pytest.raises(ExportError, match=r"Expected to write the folder /sys/out; got (PermissionError|OSError)"):
+        export_adapter(trained, Path("/sys/out"))
+    assert set(contents(out)) == ADAPTER_FILES
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "out"]
 
 
 def no_room(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize(("function", "merge"), [("export.write_manifest", False), ("folder._put_in_place", True)])
-def test_a_failed_export_leaves_everything_as_it_was(
-    function: str, merge: bool, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_failed_export_leaves_nothing(
+    merge: bool, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
-    export_adapter(trained, out)
-    kept = contents(tmp_path)
-    monkeypatch.setattr(f"poad_sb3.export.{function}", no_room)
-    with pytest.raises(ExportError, match=r"No space left on device.*What was there is as it was"):
-        export_policy(trained, out, merge=merge, overwrite=True)
+    monkeypatch.setattr(Path, "rename", no_room)
     with pytest.raises(ExportError, match="No space left on device"):
         export_policy(trained, tmp_path / "new", merge=merge)
-    assert contents(tmp_path) == kept
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_model_that_is_read_back_as_another_is_refused(
-    trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def changed_model(*arguments: Any, **options: Any) -> Any:
-        model = load(*arguments, **options)
-        with torch.no_grad():
-            model.get_input_embeddings().weight.mul_(1.01)
-        return model
-
-    load = LlamaForCausalLM.from_pretrained
-    monkeypatch.setattr(LlamaForCausalLM, "from_pretrained", changed_model)
+def test_a_merged_model_that_differs_is_refused(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merged_copy = sampling_check.merged_copy
+    monkeypatch.setattr("poad_sb3.export.export.merged_copy", lambda lm: (merged_copy(lm)[0], 0.01))
     with pytest.raises(ExportError, match="Expected a merged model with the policy's log-probabilities"):
         export_merged(trained, tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -441,13 +394,12 @@ def checkpoint(trained: POAD, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_command_on_a_run_and_again(run: Run, checkpoint: Path) -> None:
+def test_the_command_on_a_run(run: Run, checkpoint: Path) -> None:
     Path("cook").mkdir()
     Path("cook/latest.zip").write_bytes(checkpoint.read_bytes())
     assert ": 0.1 MB" in run("export", "cook", "out")
     assert "Expected a new or empty folder" in run("export", "cook", "out", code=1)
-    assert ": 3.7 MB" in run("export", "cook", "out", "--merge", "--overwrite")
-    assert "has no poad_export.json" in run("export", "cook", "cook", "--overwrite", code=1)
+    assert ": 3.7 MB" in run("export", "cook", "whole", "--merge")
     assert Path("cook/latest.zip").read_bytes() == checkpoint.read_bytes()
 
 
@@ -470,7 +422,7 @@ def test_the_command_finds_a_model_that_has_moved(run: Run, monkeypatch: pytest.
     [
         (("nowhere", "out"), "There is no checkpoint nowhere"),
         (("cut.zip", "out"), "is truncated or corrupt"),
-        (("agent.zip", "agent.zip"), "agent.zip is a file. Fix: choose another name"),
+        (("agent.zip", "agent.zip"), "Expected a new or empty folder"),
     ],
 )
 def test_refusals_of_the_command(run: Run, checkpoint: Path, arguments: tuple[str, ...], match: str) -> None:
