@@ -22,7 +22,6 @@ from lang_envs.cli.common import echo
 from poad_sb3.bc import warm_start
 from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, algorithm, environments, fail, require_device
 from poad_sb3.cli.memory import MemoryCallback, show_memory
-from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.report import report
 from poad_sb3.cli.train_options import Options, default_folder, moved, new_run, resumed_run
 from poad_sb3.common.callbacks import (
@@ -88,24 +87,20 @@ def resolve(options: Options, out: Path | None, *, resume: bool) -> tuple[RunFol
     return folder, existing, config
 
 
-def train_run(
-    options: Options, out: Path | None, *, resume: bool, progress: ProgressLines, wandb_project: str | None = None
-) -> None:
+def train_run(options: Options, out: Path | None, *, resume: bool, wandb_project: str | None = None) -> None:
     """Train, write all files into the run's folder, and print the outcome.
 
     Args:
         options: Options of the command.
         out: Folder of the run.
         resume: Whether to resume the run in the folder, or to start it if there is none yet.
-        progress: Progress lines that report the state of the training.
         wandb_project: Project of Weights & Biases to log to.
     """
     ranks = current_ranks()
-    progress.phase = "making environments"
     try:
         folder, existing, config = ranks.on_rank_zero("resolve", lambda: resolve(options, out, resume=resume))
         with folder.held() if ranks.is_first else nullcontext():
-            _train(options, folder, existing, config, progress, wandb_project)
+            _train(options, folder, existing, config, wandb_project)
     except LostRankError as error:  # before the first step
         fail(str(error), LOST_RANK)
 
@@ -115,7 +110,6 @@ def _train(
     folder: RunFolder,
     existing: RunConfig | None,
     config: RunConfig,
-    progress: ProgressLines,
     wandb_project: str | None,
 ) -> None:
     ranks = current_ranks()
@@ -124,7 +118,6 @@ def _train(
         folder.clean()
         ray = None if config.ray == _NO_RAY else config.ray
         envs = environments(config.env_id, config.env_kwargs, config.n_envs, ray=ray, n_actors=config.n_actors)
-    progress.phase = "loading the model"
     device = config.given.get("device", "auto")
     free = free_memory(get_device(device))  # before there is a model, since the estimate counts it
     if existing is not None and ranks.on_rank_zero("checkpoint", folder.latest.exists):
@@ -149,7 +142,6 @@ def _train(
         folder.write_config(config)
         model.set_logger(runs.run_logger(folder, model.num_timesteps))
         _announce(folder, config, model, total)
-    progress.watch(model, total)
     _learn(folder, config, existing, model, callbacks)
     if not ranks.is_first:
         return

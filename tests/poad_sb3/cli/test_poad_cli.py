@@ -308,7 +308,7 @@ def test_rejects_a_config_of_nulls(run: Run, straight: Path, command: tuple[str,
     shutil.copytree(straight, "run")
     nulls = dict.fromkeys(json.loads(Path("run/config.json").read_text()))
     Path("run/config.json").write_text(json.dumps(nulls))
-    fault = r"Expected the config of a run in \S*run/config\.json; it cannot be read \(env_id is null"
+    fault = r"Expected the config of a run in \S*run/config\.json; it cannot be read \(there is no algorithm None"
     assert re.search(fault, run(*command, code=1))
 
 
@@ -358,21 +358,6 @@ def test_settings_that_do_not_fit_the_environment_leave_no_run(run: Run) -> None
     assert "Fix: POAD, NTPO, or TurnPPO" in run(*train, "--algo", "TWOSOME", code=1)
     assert not RunFolder(Path("mine")).config_file.exists()
     run(*train, "--dry-run")  # refused if the folder held a run
-
-
-@pytest.mark.parametrize(
-    ("env_id", "sampling", "model", "methods"),
-    [
-        ("DataSciCoding-airlines-v0", "free", "pocket-coder", "POAD, NTPO, ARCHER, TurnPPO.*ReBN"),
-        (ENV_ID, "trie", "pocket", "POAD.*BADQ"),
-    ],
-)
-def test_the_doctor_shows_how_an_agent_would_act(
-    run: Run, env_id: str, sampling: str, model: str, methods: str
-) -> None:
-    shown = run("doctor", env_id)
-    assert re.search(rf"action_sampling +{sampling}\nmodel +{model}\nmethods +{methods}$", shown.strip())
-    assert json.loads(run("doctor", env_id, "--json"))["model"] == model
 
 
 @pytest.mark.matrix
