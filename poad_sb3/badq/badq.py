@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import math
-import numbers
 import sys
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -29,16 +27,25 @@ from poad_sb3.badq.update import gather, update_head
 from poad_sb3.distributed.ranks import current_ranks
 from poad_sb3.errors import NoEffectWarning, ObservationError, RankError, UnsupportedEnvError
 from poad_sb3.prompts import Question
-from poad_sb3.settings.fields import Choice
+from poad_sb3.settings.fields import Choice, Count, Flag, Number, Setting
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
 
 Self = TypeVar("Self", bound="BADQ")
 
 _MAX_WHITENED = 1024
 """Number of distinct questions that the input whitening is fitted to; it is refitted whenever the steps double."""
-_COUNTS = ("buffer_size", "batch_size", "train_freq", "gradient_steps", "target_update_interval", "n_steps")
-_SHARES = ("gamma", "exploration_initial_eps", "exploration_final_eps")
-_SWITCHES = ("soft", "double_q")
+_KINDS: Mapping[str, Setting] = {
+    **dict.fromkeys(
+        ("buffer_size", "batch_size", "train_freq", "gradient_steps", "target_update_interval", "n_steps"), Count()
+    ),
+    **dict.fromkeys(("learning_starts", "exploration_steps"), Count(least=0)),
+    **dict.fromkeys(("gamma", "exploration_initial_eps", "exploration_final_eps"), Number(share=True)),
+    "tau": Number(share=True, zero=False),  # at 0 the target head never moves
+    **dict.fromkeys(("beta", "max_grad_norm"), Number(zero=False)),
+    **dict.fromkeys(("soft", "double_q"), Flag()),
+    "reference": Choice(words=tuple(SoftReference)),
+}
+"""Allowed values of the arguments."""
 _OF_POLICY = ("soft", "beta", "reference", "double_q")
 """Names of arguments that are passed on to the policy too."""
 
@@ -90,6 +97,7 @@ class BADQ(ResumableOffPolicy):
     Raises:
         UnsupportedEnvError: If the environment has no text observations or no token-sequence actions.
         ValueError: If the policy is unknown, or a number is out of range.
+        TypeError: If a flag is no boolean.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"BADQPolicy": BADQPolicy, "LLMPolicy": BADQPolicy}
@@ -139,8 +147,7 @@ class BADQ(ResumableOffPolicy):
         self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
         self.max_grad_norm, self.n_steps = max_grad_norm, n_steps
         self.soft, self.beta, self.double_q = soft, beta, double_q
-        Choice(words=tuple(SoftReference)).check("reference", reference)
-        self.reference = SoftReference(reference)
+        self.reference = reference
         self._steps_since_update, self._whitened_at = 0, 0
         super().__init__(
             policy,
@@ -162,21 +169,8 @@ class BADQ(ResumableOffPolicy):
     # ------------------------------------------------------------------ setting up
 
     def _check_settings(self) -> None:
-        checks = [(name, 0 <= self._number(name) <= 1, "between 0 and 1") for name in _SHARES]
-        checks.append(("tau", 0 < self._number("tau") <= 1, "above 0, or the target head never moves, and at most 1"))
-        for name in ("beta", "max_grad_norm"):
-            checks.append((name, 0 < self._number(name) < math.inf, "to be a positive number"))
-        for name in (*_COUNTS, "learning_starts", "exploration_steps"):
-            minimum, is_whole = int(name in _COUNTS), isinstance(getattr(self, name), numbers.Integral)
-            fits = is_whole and self._number(name) >= minimum
-            checks.append((name, fits, f"to be an integer of at least {minimum}"))
-        checks += [(name, isinstance(getattr(self, name), bool), "to be True or False") for name in _SWITCHES]
-        for name, fits, expected in checks:
-            if not fits:
-                default = inspect.signature(BADQ.__init__).parameters[name].default
-                raise ValueError(
-                    f"Expected {name} {expected}; got {getattr(self, name)!r}. Fix: the default is {default}."
-                )
+        for name, kind in _KINDS.items():
+            kind.check(name, getattr(self, name))
 
     def _warn_without_effect(self, given: Iterable[str]) -> None:
         parameters = inspect.signature(BADQ.__init__).parameters
@@ -185,11 +179,6 @@ class BADQ(ResumableOffPolicy):
             if name in useless and (value := getattr(self, name)) != parameters[name].default:
                 message = f"{name}={value!r} has no effect with soft={self.soft}. Fix: leave it out."
                 warnings.warn(message, NoEffectWarning, stacklevel=3)
-
-    def _number(self, name: str) -> float:
-        """Return an argument; NaN, out of every range, if it is not a number."""
-        value = getattr(self, name)
-        return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
 
     def _setup_model(self) -> None:
         if self.env is not None and action_kind(self.env) is not ActionKind.LISTED:
