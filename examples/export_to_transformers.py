@@ -20,8 +20,7 @@ ENV_ID = "Overcooked-TomatoSalad-v0"
 
 model = POAD("LLMPolicy", ENV_ID, seed=0).learn(STEPS)
 shutil.rmtree("runs/cook-model", ignore_errors=True)  # of an earlier run
-exported = export_policy(model, "runs/cook-model", merge=True)
-print(exported.code)
+print(export_policy(model, "runs/cook-model", merge=True))  # README.md has the code that loads it
 
 # From here on nothing of poad_sb3 is used.
 tokenizer = AutoTokenizer.from_pretrained("runs/cook-model")

@@ -27,5 +27,5 @@ def export(
     moved = moved_model(settings)
     model = load_checkpoint(find_checkpoint(source)[0], policy_kwargs=moved)
     exported = export_policy(model, folder, merge=merge)
-    n_bytes = sum(path.stat().st_size for path in exported.folder.iterdir())
-    echo(f"{exported.folder}: {n_bytes / 1e6:.1f} MB\n{exported.code}")
+    n_bytes = sum(path.stat().st_size for path in exported.iterdir())
+    echo(f"{exported}: {n_bytes / 1e6:.1f} MB; README.md has the lines of Python that load it")

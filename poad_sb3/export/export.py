@@ -1,7 +1,6 @@
 """Exports of a trained agent: a PEFT adapter, or a model with the adapter merged in, to load without this package.
 
-exported = export_policy(model, "salad-adapter")
-print(exported.code)  # Python that loads it
+folder = export_policy(model, "salad-adapter")  # its README.md has the Python that loads it
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 from peft import PeftModel
@@ -36,23 +35,11 @@ from poad_sb3.language_model.lora import is_quantized
 from poad_sb3.settings.model import Check
 from poad_sb3.settings.sampling import ActionSampling
 
-__all__ = ["Export", "export_policy"]
+__all__ = ["export_policy"]
 
 _LONGEST = 300
 """Maximum number of characters of a library's error that are shown."""
 _CARD = Path(__file__).with_name("model_card.md")
-
-
-class Export(NamedTuple):
-    """An export that was written.
-
-    Attributes:
-        folder: Folder of the export, absolute.
-        code: Python code that loads the export.
-    """
-
-    folder: Path
-    code: str
 
 
 def export_policy(
@@ -60,12 +47,12 @@ def export_policy(
     folder: str | Path,
     *,
     merge: bool = False,
-) -> Export:
-    """Write a policy's language model for use with transformers (and peft) alone.
+) -> Path:
+    """Write a policy's language model for use with transformers (and peft) alone; return its folder, absolute.
 
     The folder holds a PEFT adapter, or the weights of the base model with the adapter merged in; and the tokenizer, the
-    template of prompts and a model card. The live model stays as it is: merging is done in a copy in the CPU's memory,
-    the only copy at any time. A model without an adapter is written without a copy.
+    template of prompts and a model card with the code that loads it. The live model stays as it is: merging is done in
+    a copy in the CPU's memory, the only copy at any time. A model without an adapter is written without a copy.
 
     Args:
         model: Policy, or algorithm, whose name and steps are then in the model card.
@@ -89,15 +76,7 @@ def export_policy(
         _tokenizer(policy).save_pretrained(scratch)
         (scratch / "poad_prompt.json").write_text(json.dumps(about["prompt"], indent=2) + "\n", "utf-8")
         _model_card(about).save(scratch / "README.md")
-    if merge:
-        loader, arguments = "transformers import AutoModelForCausalLM", repr(str(final))
-    else:
-        loader, arguments = "peft import AutoPeftModelForCausalLM", f"{str(final)!r}, dtype={about['dtype']!r}"
-    code = f"from {loader}\nmodel = {loader.split()[-1]}.from_pretrained({arguments})"
-    if not merge:  # of a merged model they are loaded with it
-        code += "\nfrom transformers import GenerationConfig\n"
-        code += f"model.generation_config = GenerationConfig.from_pretrained({str(final)!r})"
-    return Export(final, code)
+    return final
 
 
 @contextmanager
