@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import io
+import pathlib
 import sys
 import time
 import warnings
@@ -15,15 +17,16 @@ import numpy as np
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecEnv
 
 from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.badq.replay import Transition, TransitionBuffer
-from poad_sb3.badq.resuming import ResumableOffPolicy
 from poad_sb3.badq.targets import SoftReference
 from poad_sb3.badq.update import gather, update_head
+from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.distributed.ranks import current_ranks
 from poad_sb3.errors import NoEffectWarning, ObservationError, RankError, UnsupportedEnvError
 from poad_sb3.prompts import Question
@@ -50,8 +53,12 @@ _OF_POLICY = ("soft", "beta", "reference", "double_q")
 """Names of arguments that are passed on to the policy too."""
 
 
-class BADQ(ResumableOffPolicy):
+class BADQ(LanguageModelAlgorithm):
     """Q-learning over tokens with the BAD target, or with its soft form sBAD.
+
+    Unlike a rollout, a replay buffer is whole after every step, so a checkpoint can be written at any time. With
+    `save(..., exclude=["replay_buffer"])` the file is small, and training can resume from it, but not as if it had
+    never stopped.
 
     The language model is frozen. A small head on its hidden state at a token of an action gives Q(o, w_<=j), the value
     of the best continuation of that prefix. Equations: `poad_sb3.badq.targets`. Environments must list admissible
@@ -99,6 +106,9 @@ class BADQ(ResumableOffPolicy):
         ValueError: If the policy is unknown, or a number is out of range.
         TypeError: If a flag is no boolean.
     """
+
+    policy: BADQPolicy
+    replay_buffer: TransitionBuffer
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"BADQPolicy": BADQPolicy, "LLMPolicy": BADQPolicy}
 
@@ -193,6 +203,49 @@ class BADQ(ResumableOffPolicy):
             self._check_replay_buffer(kept)
         self.replay_buffer = TransitionBuffer(self.buffer_size, self.n_envs) if kept is None else kept
         self._make_policy(**{name: getattr(self, name) for name in _OF_POLICY})
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def save_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase) -> None:
+        """Write the replay buffer alone; for SB3's `CheckpointCallback(save_replay_buffer=True)`."""
+        save_to_pkl(path, self.replay_buffer, self.verbose)
+
+    def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase) -> None:
+        """Replace the replay buffer by one that `save_replay_buffer` wrote. Load trusted files only: it is a pickle.
+
+        Raises:
+            ValueError: If the buffer has another size or number of environments, or the file holds no replay buffer.
+        """
+        kept = load_from_pkl(path, self.verbose)
+        if not isinstance(kept, TransitionBuffer):
+            raise ValueError(  # noqa: TRY004 - of a file, not of an argument
+                f"Expected a replay buffer that save_replay_buffer() wrote; got {type(kept).__name__}. "
+                "Fix: pass the path of one."
+            )
+        self._check_replay_buffer(kept)
+        kept.leave_episodes()
+        self.replay_buffer = kept
+
+    def _check_replay_buffer(self, kept: TransitionBuffer) -> None:
+        if kept.capacity != self.buffer_size:
+            raise ValueError(
+                f"Expected buffer_size={kept.capacity}, that of the saved replay buffer; got {self.buffer_size}. "
+                "Fix: leave it out, or save with exclude=['replay_buffer']."
+            )
+        if kept.n_envs != self.n_envs:  # whose steps lie in it in turn
+            raise ValueError(
+                f"Expected {kept.n_envs} environments, as many as fill the saved replay buffer; got {self.n_envs}. "
+                "Fix: pass that many, or save with exclude=['replay_buffer']."
+            )
+
+    def _leave_episodes(self) -> None:
+        self.replay_buffer.leave_episodes()
+
+    def _is_exact(self, left_out: set[str]) -> bool:
+        return super()._is_exact(left_out) and "replay_buffer" not in left_out
+
+    def _excluded_save_params(self) -> list[str]:
+        return [name for name in super()._excluded_save_params() if name != "replay_buffer"]
 
     # ------------------------------------------------------------------ learning
 

@@ -139,7 +139,9 @@ class QDistribution(ActionDistribution):
         """
         if rng is not None and rng.random() < exploration_rate:
             return int(rng.integers(len(self.known(question).tree.paths)))
-        log_probs = self.action_log_probs(question)
+        return self._pick(self.action_log_probs(question), rng)
+
+    def _pick(self, log_probs: NDArray[np.float64], rng: np.random.Generator | None) -> int:
         return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
 
     def sample(
