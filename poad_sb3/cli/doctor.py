@@ -55,7 +55,7 @@ def _model(model: str, *, as_json: bool) -> dict[str, Any]:
         lm = LanguageModel(model, check=Check.WARN)
     report = examine(lm)
     facts = {
-        **report.to_dict(),
+        **report._asdict(),
         "parameters": sum(parameter.numel() for parameter in lm.parameters() if not parameter.requires_grad),
         "adapter": sorted(lm.network.peft_config["default"].target_modules),
         "prompt": lm.prompter.template.kind,

@@ -200,31 +200,21 @@ def _refusals() -> Iterator[None]:
 
 
 def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicyAlgorithm, envs: VecEnv) -> RunConfig:
-    """Fill in fields known after construction; a resumed run must match them."""
-    now = replace(
+    """Fill in fields known after construction. The checkpoint has the same arguments, prompt and base model."""
+    dataset = runs.dataset_digest(envs)
+    if existing is not None and dataset != existing.dataset:
+        fail(
+            f"Expected the table that the run began with, of digest {existing.dataset}; got {dataset}. "
+            "Fix: restore the table, or train again."
+        )
+    return replace(
         config,
         arguments=runs.effective_arguments(model),
         model=runs.describe_model(model),
-        dataset=runs.dataset_digest(envs),
+        dataset=dataset,
         prompt_template=model.policy.lm.prompter.template.to_dict(),
         sessions=[*config.sessions, runs.session(sys.argv, model.num_timesteps)],
     )
-    if existing is None:
-        return now
-    recorded, present = (
-        {
-            "dataset": run.dataset,
-            "prompt_template": run.prompt_template,
-            "fingerprint": run.model.get("fingerprint"),
-            # Without settings that are younger than the run.
-            **{name: value for name, value in run.arguments.items() if name in existing.arguments},
-        }
-        for run in (existing, now)
-    )
-    changes = list(runs.differences(recorded, present))
-    if changes:
-        fail(f"The run cannot go on as it was: {'; '.join(changes)}. Fix: restore what changed, or train again.")
-    return now
 
 
 def _callbacks(folder: RunFolder, config: RunConfig, envs: VecEnv, wandb_project: str | None) -> list[BaseCallback]:
