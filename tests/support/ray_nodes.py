@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, in a process of its own, that loses its head when asked."""
+"""A Ray cluster of two nodes on this machine, in a process of its own, that loses a node when asked."""
 
 from __future__ import annotations
 
@@ -47,6 +47,13 @@ class SimulatedCluster:
                 return
         raise AssertionError("the cluster has ended")
 
+    def lose_second(self) -> None:
+        """Kill the second node at once, and start another one."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("lose\n")
+        self._process.stdin.flush()
+        self._hear()
+
     def lose_head(self) -> None:
         """Kill the control service, that the head runs."""
         for process in psutil.Process(self._process.pid).children(recursive=True):
@@ -75,11 +82,14 @@ def _serve(folder: str) -> None:
     Path(folder, "ray").mkdir()
     head = {**_SMALL, "num_cpus": 1, "include_dashboard": False, "temp_dir": f"{folder}/head"}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    cluster.add_node(num_cpus=1, **_SMALL)
-    sys.stdout.write(f"#{cluster.address}\n")
-    sys.stdout.flush()
-    sys.stdin.readline()  # its end: the test was killed
-    cluster.shutdown()
+    while True:
+        second = cluster.add_node(num_cpus=1, **_SMALL)
+        sys.stdout.write(f"#{cluster.address}\n")
+        sys.stdout.flush()
+        if sys.stdin.readline() != "lose\n":  # the test was killed
+            cluster.shutdown()
+            return
+        cluster.remove_node(second, allow_graceful=False)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 from stable_baselines3.common.vec_env import VecEnv
-from third_party import COLOURS
+from third_party import COLOURS, Doors
 
 from lang_envs import LangEnv
 from lang_envs.core import Outcome
@@ -113,6 +113,21 @@ class BrokenLamps(TracedLamps):
         return super()._execute(text)
 
 
+class TracedDoors(Doors):
+    """Third-party environments without a state."""
+
+    def process(self) -> int:
+        return os.getpid()
+
+
+class UnsteadyDoors(TracedDoors):
+    """The same, with randomness of its own."""
+
+    def text(self) -> str:
+        return f"{super().text()} {os.urandom(8).hex()}"
+
+
+gym.register("RayUsers/Doors-v0", entry_point="ray_users:TracedDoors")
 gym.register("RayUsers/Spelling-v0", entry_point="ray_users:Spelling")
 
 
