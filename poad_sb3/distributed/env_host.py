@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 import lang_envs  # noqa: F401 - registers its ids
 from poad_sb3.distributed.ray_cluster import find_modules
+from poad_sb3.vec_env.rewards import guard_rewards
 from poad_sb3.vec_env.threads import ThreadVecEnv
 
 __all__ = ["Description", "EnvHost"]
@@ -58,6 +59,7 @@ class EnvHost:
         make: Callable[[], gym.Env[Any, Any]] = cloudpickle.loads(packed)
         made = make_vec_env(make, n_envs)
         assert isinstance(made, DummyVecEnv)
+        guard_rewards(made)
         if made.has_attr("steps_elsewhere") and all(made.get_attr("steps_elsewhere")):
             made = ThreadVecEnv([partial(_same, env) for env in made.envs])
         self._envs = made

@@ -29,6 +29,7 @@ from lang_envs.wrappers.admissible import (
 from poad_sb3.errors import ObservationError, UnsupportedEnvError
 from poad_sb3.prompts import Context, PastStep, Question
 from poad_sb3.prompts.templates import ContextSpec
+from poad_sb3.vec_env.rewards import guard_rewards, with_number_rewards
 from poad_sb3.vec_env.workers import guard_workers
 
 _KEYS = frozenset({"text", "admissible_actions"})
@@ -321,6 +322,10 @@ def wrap_language_env(
             "Fix: pass gym.make(id), or make_vec_env(id, n_envs)."
         )
     guard_workers(made)
+    if isinstance(made, VecEnv):
+        guard_rewards(made)
+    else:
+        made = with_number_rewards(made)
     space = made.observation_space
     if not isinstance(made.action_space, TokenSequence):
         raise UnsupportedEnvError(
