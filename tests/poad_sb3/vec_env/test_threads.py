@@ -35,7 +35,7 @@ def agent(env: VecEnv, kind: type[LLMOnPolicyAlgorithm] = POAD, **more: Any) -> 
 
 def at_rest(env: VecEnv | None) -> bool:
     assert env is not None
-    return all(step.done() for step in env.unwrapped._steps)  # type: ignore[attr-defined]
+    return not any(thread.is_stepping for thread in env.unwrapped._threads)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("env_id", [KEY, "Overcooked-TomatoSalad-v0"])
