@@ -40,6 +40,18 @@ from poad_sb3.vec_env.env_states import capture_envs, restore_envs
 from poad_sb3.vec_env.text_observations import wrap_language_env
 
 Self = TypeVar("Self", bound="LanguageModelAlgorithm")
+_TYPES: Mapping[str, Any] = {
+    **dict.fromkeys(
+        ("num_timesteps", "_total_timesteps", "_num_timesteps_at_start", "_episode_num", "_n_updates"), int
+    ),
+    **dict.fromkeys(("_steps_since_update", "_whitened_at"), int),
+    **dict.fromkeys(("ep_info_buffer", "ep_success_buffer"), deque | None),
+    **dict.fromkeys(("_last_obs", "_last_original_obs", "_resume"), dict | None),
+    "_last_episode_starts": np.ndarray | None,
+    "action_noise": type(None),
+    "_update_is_due": bool,
+}
+"""Types of the attributes in a checkpoint that are no settings."""
 
 
 class LanguageModelAlgorithm(BaseAlgorithm):
@@ -470,6 +482,7 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             model._check_settings()
             model._warn_without_effect(kwargs)
             model._check_prompt(prompt)
+            _check_types(vars(model))
             resume = model._resume
             if resume is not None:
                 model._restore(resume)
@@ -485,6 +498,12 @@ class LanguageModelAlgorithm(BaseAlgorithm):
             for name in ("ep_info_buffer", "ep_success_buffer"):
                 setattr(model, name, deque(getattr(model, name) or (), maxlen=model._stats_window_size))
         return model
+
+
+def _check_types(attributes: Mapping[str, Any]) -> None:
+    for name in sorted(_TYPES.keys() & attributes.keys()):
+        if not isinstance(attributes[name], _TYPES[name]):
+            raise TypeError(f"{name} is {attributes[name]!r:.80}")
 
 
 def _prepare(ranks: Ranks, arguments: dict[str, Any]) -> None:

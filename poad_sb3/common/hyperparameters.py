@@ -99,7 +99,9 @@ def complete_arguments(init: Initializer) -> Initializer:
         init(self, **{name: _plain(value) for name, value in {**class_defaults(kind), **given}.items()})
         if given.get("_init_setup_model", True):
             self._warn_without_effect(explicit)
-            warn_of_model(self)
+            warn_of_large_rate(self)
+            warn_of_temperature(self)
+            warn_of_bfloat16(self)
 
     return cast(Initializer, wrapper)
 
@@ -158,31 +160,48 @@ def warn_without_effect(made: LLMOnPolicyAlgorithm, given: Iterable[str]) -> Non
             warnings.warn(message, NoEffectWarning, stacklevel=4)
 
 
-def warn_of_model(made: LLMOnPolicyAlgorithm) -> None:
-    """Warn of a large model with a rate, a temperature or a number format that suits small ones."""
+def warn_of_large_rate(made: LLMOnPolicyAlgorithm) -> None:
+    """Warn of a large model with a learning rate that suits a small one, such as the default."""
+    if made.lr_schedule(1.0) < SMALL_MODEL_RATE:
+        return
+    n_weights = sum(parameter.numel() for parameter in made.policy.lm.base.parameters())
+    if n_weights > LARGE_MODEL:
+        warnings.warn(
+            f"Expected a smaller learning_rate for a model of {n_weights / 1e6:,.0f} million weights; "
+            f"{made.learning_rate} suits models of up to {LARGE_MODEL // 10**6} million. Fix: learning_rate=1e-4 to "
+            "start with.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def warn_of_temperature(made: LLMOnPolicyAlgorithm) -> None:
+    """Warn of a model that was not made for the task and acts at temperature 1 among listed actions."""
+    n_weights = sum(parameter.numel() for parameter in made.policy.lm.base.parameters())
+    if made.temperature == 1 and made.action_sampling != ActionSampling.FREE and n_weights > FOREIGN_MODEL:
+        warnings.warn(
+            f"Expected a temperature of 4 to 8 for a model of {n_weights / 1e6:,.0f} million weights among listed "
+            "actions; at 1 it begins sure of a few of them, and may learn only to avoid penalties. "
+            "Fix: temperature=4.0.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def warn_of_bfloat16(made: LLMOnPolicyAlgorithm) -> None:
+    """Warn of a large model in bfloat16 on a processor that has no products in it."""
     from poad_sb3.language_model.loading import cpu_emulates_bfloat16
 
     base = made.policy.lm.base
     n_weights = sum(parameter.numel() for parameter in base.parameters())
-    of_weights, warned = f"a model of {n_weights / 1e6:,.0f} million weights", []
-    if n_weights > LARGE_MODEL and made.lr_schedule(1.0) >= SMALL_MODEL_RATE:
-        warned.append(
-            f"Expected a smaller learning_rate for {of_weights}; {made.learning_rate} suits models of up to "
-            f"{LARGE_MODEL // 10**6} million. Fix: learning_rate=1e-4 to start with."
-        )
-    if n_weights > FOREIGN_MODEL and made.temperature == 1 and made.action_sampling != ActionSampling.FREE:
-        warned.append(
-            f"Expected a temperature of 4 to 8 for {of_weights} among listed actions; at 1 it begins sure of a few of "
-            "them, and may learn only to avoid penalties. Fix: temperature=4.0."
-        )
-    is_rounded = made.device.type == "cpu" and str(base.dtype) == "torch.bfloat16"
-    if n_weights > FOREIGN_MODEL and is_rounded and cpu_emulates_bfloat16():
-        warned.append(
+    is_rounded = made.device.type == "cpu" and str(base.dtype) == "torch.bfloat16" and n_weights > FOREIGN_MODEL
+    if is_rounded and cpu_emulates_bfloat16():
+        warnings.warn(
             "bfloat16 is several times slower than float32 on this processor, which has neither avx512_bf16 nor AMX. "
-            'Fix: policy_kwargs={"dtype": "float32"}, unless memory is short.'
+            'Fix: policy_kwargs={"dtype": "float32"}, unless memory is short.',
+            RuntimeWarning,
+            stacklevel=3,
         )
-    for message in warned:
-        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:

@@ -19,6 +19,7 @@ from stable_baselines3.common.save_util import json_to_data, open_path
 
 from lang_envs.errors import LangEnvsError
 from lang_envs.files import replacing
+from lang_envs.report.schemas import WrongValueError, compile_schema
 from poad_sb3.errors import CheckpointError, PoadError
 
 Target = str | pathlib.Path | io.BufferedIOBase
@@ -33,6 +34,17 @@ _LONGEST = 200
 _OTHER_FAULTS = (PoadError, LangEnvsError, OSError, ImportError, MemoryError, torch.OutOfMemoryError)
 """Errors that say nothing of the values in a checkpoint."""
 _MEMBERS = frozenset({"data", "policy.pth"})
+_TEXT = {"type": "string"}
+_FIELDS = {
+    "algorithm": _TEXT,
+    "num_timesteps": {"type": "integer", "minimum": 0},
+    "model": _TEXT,
+    "action_sampling": {"type": ["string", "null"]},
+    "prompt": {"type": "object"},
+    "base_fingerprint": _TEXT,
+    _DIGESTS: {"type": "object", "additionalProperties": _TEXT},
+}
+_check_header = compile_schema({"type": "object", "required": list(_FIELDS), "properties": _FIELDS})
 
 
 @contextlib.contextmanager
@@ -149,6 +161,10 @@ def _verified_header(archive: zipfile.ZipFile, target: Target) -> dict[str, Any]
         )
     if header.get(_OWN_DIGEST) != _own_sha256(header):
         raise _damaged(target, HEADER, "damaged")
+    try:
+        _check_header(header)
+    except WrongValueError as error:
+        raise _damaged(target, HEADER, f"wrong ({error})") from error
     digests: dict[str, str] = header[_DIGESTS]
     for name in sorted(_MEMBERS | digests.keys()):
         if names.count(name) != 1:

@@ -207,6 +207,9 @@ def _signed_again(data, change):
 
 
 WRONG_TYPES = {
+    "counter": lambda data: data.update(num_timesteps="4"),
+    "observation": lambda data: data.update(_last_obs=[3]),
+    "episodes": lambda data: data.update(ep_info_buffer="none"),
     "arguments": lambda data: data.update(policy_kwargs=None),
     "setting": lambda data: data.update(gamma="high"),
     "seed": lambda data: data.update(seed=[]),
