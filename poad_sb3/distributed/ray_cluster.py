@@ -32,6 +32,8 @@ _CONNECT_SECONDS = 20.0
 _OBJECT_STORE_BYTES = 100 << 20
 _REGISTER_SECONDS = 600
 """Longest start of a process. After Ray's own 60 s it kills and repeats the start, on a busy machine without an end."""
+_MAX_REBUILDS = 3
+"""Maximum number of times that an actor is made again without an answer in between."""
 
 _log = logging.getLogger(__name__)
 
@@ -294,6 +296,30 @@ def original(error: BaseException) -> Exception | None:
         text = str(cause or error)
         return RuntimeError(text.partition("Original exception:\n")[2] or text)
     return None
+
+
+def note_loss(handle: Any, name: str, n_losses: int, error: Exception) -> None:
+    """Kill a lost actor, and log its loss.
+
+    Args:
+        handle: Handle of the actor.
+        name: Name of the actor, with its process and machine.
+        n_losses: Number of times that it was lost without an answer in between, this one included.
+        error: Error that Ray raised.
+
+    Raises:
+        WorkerError: If it was lost too often.
+    """
+    import ray
+
+    ray.kill(handle, no_restart=True)  # a process that is stopped ends within seconds
+    cause = cause_of_loss(error)
+    _log.warning("%s was lost: %s.", name[0].upper() + name[1:], cause)
+    if n_losses > _MAX_REBUILDS:
+        raise WorkerError(
+            f"Expected an answer of every actor; {name} was lost {n_losses} times without one in between ({cause}). "
+            "Fix: look for its cause there, often too little memory; go on from a checkpoint."
+        ) from error
 
 
 def find_modules(path: Sequence[str]) -> None:

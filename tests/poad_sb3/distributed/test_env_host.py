@@ -1,52 +1,97 @@
-"""The environments of an actor, without Ray."""
+"""The environments of an actor, without Ray: operations, and copies of a lost host."""
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import gymnasium as gym
 import numpy as np
 import pytest
-from ray_users import LampsElsewhere, TracedLamps
+from ray_users import LampsElsewhere, TracedDoors, TracedLamps, UnsteadyDoors
 from stable_baselines3.common.env_util import make_vec_env
+from third_party import COLOURS
 
-from poad_sb3.distributed.env_host import Description, EnvHost
+from poad_sb3.distributed.env_host import Description, EnvHost, History, Invoke, Operation, Reset, Step
+from poad_sb3.errors import WorkerError
 
 N = 2
+Make = Callable[[], gym.Env[Any, Any]]
 
 
-@pytest.mark.parametrize("kind", [TracedLamps, LampsElsewhere])
-def test_a_host_is_an_ordinary_vector(kind: type[TracedLamps], tmp_path: Path) -> None:
-    def make() -> TracedLamps:
-        return kind(str(tmp_path))
+class Driver:
+    """A host, and the histories of its environments."""
 
-    plain, host = make_vec_env(make, N), EnvHost()
-    about: Description = cloudpickle.loads(host.make([], cloudpickle.dumps(make), N))
-    assert (about.observation_space, about.action_space) == (plain.observation_space, plain.action_space)
-    assert about.metadata == plain.metadata
+    def __init__(self, make: Make) -> None:
+        self.make, self.host = make, EnvHost()
+        self.about: Description = cloudpickle.loads(self.host.make([], cloudpickle.dumps(make), N))
+        self.histories = [History(state) for state in self.about.states]
 
-    def ask(method: str, *args: Any, **kwargs: Any) -> Any:
-        return pickle.loads(host.call(cloudpickle.dumps((method, args, kwargs))))
+    def run(self, *operations: Operation) -> list[Any]:
+        calls = list(enumerate(operations))
+        answers = pickle.loads(self.host.run(cloudpickle.dumps(calls)))
+        for history, operation, (value, state) in zip(self.histories, operations, answers, strict=True):
+            history.note(operation, value, state)
+        return [value for value, _ in answers]
 
+    def copy(self) -> Driver:
+        other = Driver(self.make)
+        other.host.restore(cloudpickle.dumps(self.histories))
+        other.histories = pickle.loads(pickle.dumps(self.histories))
+        return other
+
+
+def makers(folder: Path) -> dict[str, Make]:
+    return {
+        "state": lambda: TracedLamps(str(folder)),
+        "elsewhere": lambda: LampsElsewhere(str(folder)),
+        "replay": TracedDoors,
+        "time limit": lambda: gym.wrappers.TimeLimit(TracedLamps(str(folder), moves=9), 4),
+    }
+
+
+def actions(make: Make, number: int) -> list[Step]:
+    env = make()
+    texts = [f"take the {colour} door" for colour in COLOURS[:2]]
+    texts = texts if isinstance(env, TracedDoors) else ["press the red button", "wait"]
+    return [Step(env.action_space.encode(texts[(number + index) % len(texts)])) for index in range(N)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", ["state", "elsewhere", "replay", "time limit"])
+def test_a_copy_goes_on_where_the_host_was(kind: str, tmp_path: Path) -> None:
+    make = makers(tmp_path)[kind]
+    plain, driver = make_vec_env(make, N), Driver(make)
+    assert (driver.about.observation_space, driver.about.action_space) == (plain.observation_space, plain.action_space)
+    assert driver.about.steps_elsewhere is (kind == "elsewhere")
     plain.seed(4)
-    observations, reset_infos = pickle.loads(host.reset(cloudpickle.dumps(([4, 5], [{}, {}]))))
-    np.testing.assert_equal(observations, plain.reset())
-    np.testing.assert_equal(reset_infos, plain.reset_infos)
-    ask("set_attr", "note", 7, indices=[1])
-    texts = ["press the red button", "wait"]
-    for number in range(8):
-        actions = np.stack([plain.action_space.encode(texts[(number + index) % 2]) for index in range(N)])
-        *results, infos, resets = pickle.loads(host.step(cloudpickle.dumps(actions)))
-        *expected, plain_infos = plain.step(actions)
-        np.testing.assert_equal(results, expected)
-        assert results[1].dtype == np.float32
-        assert [*resets] == np.flatnonzero(expected[2]).tolist()
-        for place, info in resets.items():
-            np.testing.assert_equal(info, plain.reset_infos[place])
-        for info in (*infos, *plain_infos):
-            info.get("episode", {}).pop("t", None)
-        np.testing.assert_equal(infos, plain_infos)
-    assert ask("get_attr", "note", indices=[1]) == [7]
-    host.close()
+    first = plain.reset()
+    resets = driver.run(*[Reset(4 + index, {}) for index in range(N)])
+    np.testing.assert_equal(np.concatenate([reset.observation for reset in resets]), first)
+    driver.run(*[Invoke("set_attr", ("note", index)) for index in range(N)])
+    driver.run(*[Invoke("env_method", ("set_wrapper_attr", "difficulty", 7))] * N)
+    for number in range(11):
+        if number % 4 == 3:
+            driver = driver.copy()
+        steps = actions(make, number)
+        observations, rewards, dones, infos = plain.step(np.stack([step.action for step in steps]))
+        for index, stepped in enumerate(driver.run(*steps)):
+            np.testing.assert_equal(stepped.observation[0], observations[index])
+            assert (stepped.reward[0], stepped.done[0]) == (rewards[index], dones[index])
+            assert stepped.reward.dtype == rewards.dtype
+            for info in (stepped.info, infos[index]):
+                info.get("episode", {}).pop("t", None)
+            np.testing.assert_equal(stepped.info, infos[index])
+            np.testing.assert_equal(stepped.reset_info, plain.reset_infos[index] if stepped.done[0] else None)
+    assert driver.run(*[Invoke("get_attr", ("note",))] * N) == [0, 1], "a copy has the attributes that were set"
+    assert driver.run(*[Invoke("get_attr", ("difficulty",))] * N) == [7] * N, "by methods too"
+    driver.host.close()
+
+
+def test_refuses_environments_that_do_not_repeat() -> None:
+    driver = Driver(UnsteadyDoors)
+    driver.run(*[Reset(0, {})] * N)
+    with pytest.raises(WorkerError, match=r"without get_state .* same results .* did not\. Fix: .* self\.np_random"):
+        driver.copy()

@@ -1,4 +1,4 @@
-"""Rows with a driver of their own: killed drivers, and clusters of others."""
+"""Rows with a driver of their own: killed drivers, and removed nodes."""
 
 from __future__ import annotations
 
@@ -125,6 +125,35 @@ def test_closed_environments_leave_no_process_and_no_file(drivers: list[Driver],
     until(lambda: not alive(family), 150)
     left = set(Path("/dev/shm").glob("*")) - shared
     assert not [file for file in left if "ray" in file.name or "plasma" in file.name]
+
+
+NODES = """
+from ray_nodes import SimulatedCluster
+
+make = partial(TracedLamps, sys.argv[1])
+wanted = play(make_vec_env(make, 4), 8)
+with SimulatedCluster() as cluster:
+    import ray  # after the cluster, which sets where Ray listens
+
+    env = make_ray_envs(make, {}, 4, 2, address=cluster.address)
+    before = env.env_method("process")
+    np.testing.assert_equal(play(env, 8, {4: cluster.lose_second}), wanted)
+    tell(before=before, after=env.env_method("process"))
+    env.close()
+    tell(connected=ray.is_initialized())
+    ray.shutdown()
+"""
+
+
+@pytest.mark.process
+@pytest.mark.timeout(240)
+def test_a_removed_node(drivers: list[Driver], tmp_path: Path) -> None:
+    drivers.append(Driver(tmp_path, NODES, str(tmp_path)))
+    facts = drivers[0].hear()
+    kept = [before == other for before, other in zip(facts["before"], facts["after"], strict=True)]
+    assert kept in ([True, True, False, False], [False, False, True, True]), "one actor of each node"
+    assert drivers[0].hear() == {"connected": True}, "the cluster is not ours to leave"
+    drivers[0].end()
 
 
 CONNECT = """

@@ -1,9 +1,10 @@
-"""Environments in Ray actors: the results of ordinary vectors, and the loss of an actor."""
+"""Environments in Ray actors: the results of ordinary vectors, after the loss of any actor too."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,9 @@ import psutil
 import pytest
 from ray_users import (
     BrokenLamps,
+    LampsElsewhere,
     TracedLamps,
+    UnsteadyDoors,
     alive,
     outside,
     play,
@@ -63,7 +66,9 @@ def kill(env: VecEnv, index: int, number: int = signal.SIGKILL) -> int:
 
 
 @pytest.mark.process
-def test_actors_are_an_ordinary_vector(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
+def test_actors_are_an_ordinary_vector_and_a_killed_one_is_made_again(
+    ray_envs: Callable[..., RayVecEnv], tmp_path: Path
+) -> None:
     make = partial(TracedLamps, str(tmp_path))
     plain, env = make_vec_env(make, 4), ray_envs(make, 4, 2)
     assert (env.observation_space, env.action_space) == (plain.observation_space, plain.action_space)
@@ -74,7 +79,10 @@ def test_actors_are_an_ordinary_vector(ray_envs: Callable[..., RayVecEnv], tmp_p
     assert env.env_method("hash_seed") == ["0"] * 4
     wanted = play(plain)
     np.testing.assert_equal(play(env), wanted)
-    assert env.env_method("process", indices=[3, 0]) == [pids[3], pids[0]]
+    np.testing.assert_equal(play(env, at={5: lambda: kill(env, 0)}), wanted)
+    again = env.env_method("process")
+    assert again[2:] == pids[2:]
+    assert pids[0] not in again
     env.set_attr("note", "some", indices=[0, 2])
     assert env.get_attr("note", indices=[2]) == ["some"]
     assert not env.has_attr("note")
@@ -157,26 +165,36 @@ def test_an_error_of_an_environment_is_raised_as_it_is(ray_envs: Callable[..., R
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_lost_actor_ends_the_others(number: int, ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
-    """One that stands still is lost when it has not answered in time; a slow one is not."""
-    env = ray_envs(partial(TracedLamps, str(tmp_path), 1.5), 2, 2, step_seconds=LOST)
+@pytest.mark.parametrize("kind", [TracedLamps, LampsElsewhere])
+def test_an_actor_dies_in_mid_step(kind: type[TracedLamps], ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
+    wanted = play(make_vec_env(partial(kind, str(tmp_path)), 4), 4)
+    env = ray_envs(partial(kind, str(tmp_path), 0.5), 4, 2)
     pids = env.env_method("process")
-    play(env, 1)
-    with pytest.raises(
-        WorkerError, match=rf"actor 1 \(environments 1 to 1, process {pids[1]} on .*\) gave none \(.*Fix:"
-    ):
-        play(env, 2, {1: lambda: kill(env, 1, number)})
-    until(lambda: not alive({*pids}), 30)
-    with pytest.raises(WorkerError, match=r"Expected open environments; their actors are closed\. Fix: make new"):
-        env.reset()
+    before = {pid: 0 for pid in pids}
+
+    def strike() -> None:
+        """Kill the second actor once its next step is under way."""
+        marks = len(list(tmp_path.glob(f"{pids[3]}-*")))
+
+        def wait_and_kill() -> None:
+            until(lambda: len(list(tmp_path.glob(f"{pids[3]}-*"))) > marks)
+            os.kill(pids[3], signal.SIGKILL)
+
+        threading.Thread(target=wait_and_kill).start()
+
+    np.testing.assert_equal(play(env, 4, {2: strike}), wanted)
+    moves = {pid: len(list(tmp_path.glob(f"{pid}-*"))) for pid in before}
+    assert moves[pids[0]] == 2 * 4, "the step of the living actor was not repeated"
+    assert env.env_method("process", indices=[0, 1]) == pids[:2]
+    assert not alive({pids[3]})
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("lost", [False, True])
 def test_an_interrupted_wait_is_repeated(
-    ray_envs: Callable[..., RayVecEnv], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_envs: Callable[..., RayVecEnv], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
-    """No actor makes the step again."""
+    """Answers that were there before it are kept, and no actor makes the step again."""
     make = partial(TracedLamps, str(tmp_path))
     env, alone = ray_envs(make, 4, 2), make_vec_env(make, 4)
     for vector in (env, alone):
@@ -191,16 +209,51 @@ def test_an_interrupted_wait_is_repeated(
             raise KeyboardInterrupt
         return get(answer, seconds)
 
+    pids = env.env_method("process")
     env.step_async(actions)
     with monkeypatch.context() as patch:
         patch.setattr(ray_vec_env, "get", interrupted)
         with pytest.raises(KeyboardInterrupt):
             env.step_wait()
+    if lost:
+        os.kill(pids[0], signal.SIGKILL)
     with pytest.raises(RuntimeError, match="they are stepping"):
         env.step_async(actions)
     for _ in range(3):
         np.testing.assert_equal(env.step_wait()[:3], alone.step(actions)[:3])
         env.step_async(actions)
+
+
+@pytest.mark.process
+def test_a_stopped_actor_is_replaced_and_a_slow_one_is_not(ray_envs: Callable[..., RayVecEnv], tmp_path: Path) -> None:
+    wanted = play(make_vec_env(partial(TracedLamps, str(tmp_path)), 2), 5)
+    env = ray_envs(partial(TracedLamps, str(tmp_path), 1.5), 2, 2, step_seconds=LOST)
+    slow, stopped = env.env_method("process")
+    np.testing.assert_equal(play(env, 5, {3: lambda: kill(env, 1, signal.SIGSTOP)}), wanted)
+    until(lambda: not alive({stopped}), 30)
+    again = env.env_method("process")
+    assert again[0] == slow
+    assert again[1] != stopped
+
+
+@pytest.mark.process
+def test_without_a_state_the_actions_are_repeated_and_two_lost_actors_start_side_by_side(
+    ray_envs: Callable[..., RayVecEnv], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_vec_env, "_SECONDS_TO_NOTICE", 60.0)  # of a busy machine too
+    env_id = "ray_users:RayUsers/Doors-v0"
+    env = ray_envs(env_id, 3, 2)
+    dies = {3: lambda: kill(env, 0), 10: lambda: (kill(env, 0), kill(env, 2))}
+    np.testing.assert_equal(play(env, 14, dies), play(make_envs(env_id, {}, 3), 14))  # type: ignore[arg-type]
+    done = ["lost" if "was lost" in line else "again" for line in caplog.messages if "Actor" in line or "actor" in line]
+    assert done == ["lost", "again", "lost", "lost", "again", "again"]
+
+
+@pytest.mark.process
+def test_refuses_to_repeat_unsteady_environments(ray_envs: Callable[..., RayVecEnv]) -> None:
+    env = ray_envs(UnsteadyDoors, 8, 1)
+    with pytest.raises(WorkerError, match=r"same results for the same seed and actions; environment \d of the actor"):
+        play(env, 8, {6: lambda: kill(env, 0)})
 
 
 @pytest.mark.process
