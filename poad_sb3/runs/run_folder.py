@@ -18,6 +18,7 @@ from stable_baselines3.common.logger import HumanOutputFormat, KVWriter, Logger,
 
 import lang_envs
 from lang_envs.files import lock, write_text
+from lang_envs.report.schemas import WrongValueError, compile_schema, shown
 from poad_sb3.common.hyperparameters import known_arguments
 from poad_sb3.errors import PoadError
 from poad_sb3.presets import ALGORITHMS, MERGED
@@ -123,13 +124,13 @@ class RunFolder:
             RunError: If the config cannot be read.
         """
         try:
-            config = RunConfig(**json.loads(self.config_file.read_text(encoding="utf-8")))
-            if config.algorithm not in ALGORITHMS:
-                raise ValueError(f"there is no algorithm {config.algorithm!r}")
-            return config
+            values: dict[str, Any] = json.loads(self.config_file.read_text(encoding="utf-8"))
+            _check_config(values)
+            whole = {name: int(value) for name, value in values.items() if isinstance(value, float)}  # 16.0 is 16
+            return RunConfig(**{**values, **whole})
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (OSError, ValueError, TypeError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, WrongValueError) as error:
             raise RunError(
                 f"Expected the config of a run in {self.config_file}; it cannot be read ({error}). "
                 "Fix: restore it, or train again in another folder."
@@ -179,6 +180,51 @@ class RunFolder:
         for scratch in self.path.glob(".*.tmp"):
             if not scratch.is_dir():  # a folder is that of an export beside this run
                 scratch.unlink(missing_ok=True)
+
+
+_TEXT, _MAPPING, _COUNT = {"type": "string"}, {"type": "object"}, {"type": "integer", "minimum": 0}
+_MAYBE_TEXT, _MAYBE_COUNT = {"type": ["string", "null"]}, {"type": ["integer", "null"], "minimum": 0}
+_ARGUMENTS = {**_MAPPING, "properties": {MERGED: {"type": ["object", "null"]}}}
+_SESSION = {"time": _TEXT, "command": {"type": "array", "items": _TEXT}, "versions": _MAPPING}
+_FIELDS: dict[str, dict[str, Any]] = {
+    "algorithm": _TEXT,
+    "preset": _MAYBE_TEXT,
+    "seed": _COUNT,
+    "env_id": _TEXT,
+    "env_kwargs": _MAPPING,
+    "n_envs": {"type": "integer", "minimum": 1},
+    "given": _ARGUMENTS,
+    "arguments": _ARGUMENTS,
+    "model": {**_MAPPING, "additionalProperties": _MAYBE_TEXT},
+    "dataset": _MAYBE_TEXT,
+    "prompt_template": _MAPPING,
+    "steps": {"type": "integer", "minimum": 1},
+    "save_every": {"type": "integer", "minimum": 1},
+    "sessions": {"type": "array", "items": {**_MAPPING, "required": list(_SESSION), "properties": _SESSION}},
+    "ray": _MAYBE_TEXT,
+    "n_actors": _MAYBE_COUNT,
+    "record_episodes": _MAYBE_COUNT,
+    "warm_start": _MAYBE_TEXT,
+    "format": _COUNT,
+}
+_OPTIONAL = ("sessions", "ray", "n_actors", "record_episodes", "warm_start", "format")
+_check_fields = compile_schema(
+    {"type": "object", "required": [name for name in _FIELDS if name not in _OPTIONAL], "properties": _FIELDS}
+)
+
+
+def _check_config(values: object) -> None:
+    """Check the JSON values of a `RunConfig`.
+
+    Raises:
+        WrongValueError: If a field is missing, unknown, or of another type, or the algorithm is unknown.
+    """
+    _check_fields(values)
+    assert isinstance(values, dict)
+    if values["algorithm"] not in ALGORITHMS:
+        raise WrongValueError("the name of an algorithm", shown(values["algorithm"]), "algorithm")
+    for name in sorted(values.keys() - _FIELDS.keys()):
+        raise WrongValueError("no value", shown(values[name]), name)
 
 
 def session(command: Sequence[str], from_step: int) -> dict[str, Any]:

@@ -305,7 +305,7 @@ def test_rejects_a_config_of_nulls(run: Run, straight: Path, command: tuple[str,
     shutil.copytree(straight, "run")
     nulls = dict.fromkeys(json.loads(Path("run/config.json").read_text()))
     Path("run/config.json").write_text(json.dumps(nulls))
-    fault = r"Expected the config of a run in \S*run/config\.json; it cannot be read \(there is no algorithm None"
+    fault = r"Expected the config of a run in \S*run/config\.json; it cannot be read \(env_id is null"
     assert re.search(fault, run(*command, code=1))
 
 

@@ -26,14 +26,20 @@ def folder_with(tmp_path: Path, values: Any) -> RunFolder:
 
 def test_reads_what_was_written(tmp_path: Path) -> None:
     assert folder_with(tmp_path, VALUES).read_config() == CONFIG
+    assert folder_with(tmp_path, {**VALUES, "steps": 8.0}).read_config() == CONFIG
 
 
 @pytest.mark.parametrize(
     ("values", "fault"),
     [
-        ({**VALUES, "algorithm": "PPO"}, "there is no algorithm 'PPO'"),
-        ({**VALUES, "stpes": 8}, "unexpected keyword argument 'stpes'"),
-        ([], "must be a mapping, not list"),
+        ({**VALUES, "steps": None}, "steps is null instead of an integer"),
+        ({**VALUES, "n_envs": 0}, "n_envs is 0 instead of an integer of at least 1"),
+        ({**VALUES, "model": {"name": 1}}, "model.name is 1 instead of a text or null"),
+        ({**VALUES, "sessions": [None]}, r"sessions\[0\] is null instead of an object"),
+        ({**VALUES, "algorithm": "PPO"}, 'algorithm is "PPO" instead of the name of an algorithm'),
+        ({name: value for name, value in VALUES.items() if name != "seed"}, "seed is missing"),
+        ({**VALUES, "stpes": 8}, "stpes is 8 instead of no value"),
+        ([], r"the whole is \[\] instead of an object"),
         ('{"algo', "Unterminated string"),
         ("[" * 100_000, "recursion"),
     ],
