@@ -5,6 +5,7 @@ python examples/export_to_transformers.py [STEPS]
 `merge=False` writes a PEFT adapter instead. From a shell: `poad export RUN FOLDER --merge`.
 """
 
+import shutil
 import sys
 
 import gymnasium as gym
@@ -18,8 +19,8 @@ STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 512
 ENV_ID = "Overcooked-TomatoSalad-v0"
 
 model = POAD("LLMPolicy", ENV_ID, seed=0).learn(STEPS)
-exported = export_policy(model, "runs/cook-model", merge=True, overwrite=True)
-print(exported.code)
+shutil.rmtree("runs/cook-model", ignore_errors=True)  # of an earlier run
+print(export_policy(model, "runs/cook-model", merge=True))  # README.md has the code that loads it
 
 # From here on nothing of poad_sb3 is used.
 tokenizer = AutoTokenizer.from_pretrained("runs/cook-model")

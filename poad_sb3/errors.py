@@ -12,7 +12,6 @@ __all__ = [
     "PoadError",
     "PresetError",
     "RankError",
-    "UndefinedAdvantageError",
     "UnsupportedEnvError",
     "WorkerError",
 ]
@@ -60,10 +59,6 @@ class RankError(PoadError, RuntimeError):
 
 class LostRankError(RankError):
     """A rank that was killed or has stopped: the training can resume from its last checkpoint."""
-
-
-class UndefinedAdvantageError(PoadError, ValueError):
-    """A batch for which a published recursion defines no advantages."""
 
 
 class WorkerError(PoadError, RuntimeError):

@@ -149,7 +149,7 @@ class PolicyAgent(Agent):
 
     def _read_path(self, path: TokenPath) -> tuple[tuple[str, ...], tuple[float, ...]]:
         """Return the text of each token of an action, and the value before it."""
-        from poad_sb3.common.generations import token_texts
+        from poad_sb3.common.token_fields import token_texts
 
         return tuple(token_texts(self.policy.lm.tokenizer, path.prompt, path.action)), self._values(path)
 

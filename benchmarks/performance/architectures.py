@@ -170,7 +170,7 @@ def measure_here(kind: str) -> dict[str, Any]:
         except Exception as error:  # of any config or model class
             return {"name": kind, "verdict": "not built", "reason": _line(error)}
         try:
-            return {"name": kind, **examine_model(folder).to_dict()}
+            return {"name": kind, **examine_model(folder)._asdict()}
         except Exception as error:
             return {"name": kind, "verdict": "refused", "reason": _line(error).replace(folder, kind)}
 

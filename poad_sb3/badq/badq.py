@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import math
-import numbers
+import io
+import pathlib
 import sys
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -17,34 +17,48 @@ import numpy as np
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecEnv
 
 from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.badq.replay import Transition, TransitionBuffer
-from poad_sb3.badq.resuming import ResumableOffPolicy
 from poad_sb3.badq.targets import SoftReference
 from poad_sb3.badq.update import gather, update_head
+from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.distributed.ranks import current_ranks
 from poad_sb3.errors import NoEffectWarning, ObservationError, RankError, UnsupportedEnvError
 from poad_sb3.prompts import Question
-from poad_sb3.settings.fields import Choice
+from poad_sb3.settings.fields import Choice, Count, Flag, Number, Setting
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
 
 Self = TypeVar("Self", bound="BADQ")
 
 _MAX_WHITENED = 1024
 """Number of distinct questions that the input whitening is fitted to; it is refitted whenever the steps double."""
-_COUNTS = ("buffer_size", "batch_size", "train_freq", "gradient_steps", "target_update_interval", "n_steps")
-_SHARES = ("gamma", "exploration_initial_eps", "exploration_final_eps")
-_SWITCHES = ("soft", "double_q")
+_KINDS: Mapping[str, Setting] = {
+    **dict.fromkeys(
+        ("buffer_size", "batch_size", "train_freq", "gradient_steps", "target_update_interval", "n_steps"), Count()
+    ),
+    **dict.fromkeys(("learning_starts", "exploration_steps"), Count(least=0)),
+    **dict.fromkeys(("gamma", "exploration_initial_eps", "exploration_final_eps"), Number(share=True)),
+    "tau": Number(share=True, zero=False),  # at 0 the target head never moves
+    **dict.fromkeys(("beta", "max_grad_norm"), Number(zero=False)),
+    **dict.fromkeys(("soft", "double_q"), Flag()),
+    "reference": Choice(words=tuple(SoftReference)),
+}
+"""Allowed values of the arguments."""
 _OF_POLICY = ("soft", "beta", "reference", "double_q")
 """Names of arguments that are passed on to the policy too."""
 
 
-class BADQ(ResumableOffPolicy):
+class BADQ(LanguageModelAlgorithm):
     """Q-learning over tokens with the BAD target, or with its soft form sBAD.
+
+    Unlike a rollout, a replay buffer is whole after every step, so a checkpoint can be written at any time. With
+    `save(..., exclude=["replay_buffer"])` the file is small, and training can resume from it, but not as if it had
+    never stopped.
 
     The language model is frozen. A small head on its hidden state at a token of an action gives Q(o, w_<=j), the value
     of the best continuation of that prefix. Equations: `poad_sb3.badq.targets`. Environments must list admissible
@@ -90,7 +104,11 @@ class BADQ(ResumableOffPolicy):
     Raises:
         UnsupportedEnvError: If the environment has no text observations or no token-sequence actions.
         ValueError: If the policy is unknown, or a number is out of range.
+        TypeError: If a flag is no boolean.
     """
+
+    policy: BADQPolicy
+    replay_buffer: TransitionBuffer
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"BADQPolicy": BADQPolicy, "LLMPolicy": BADQPolicy}
 
@@ -139,8 +157,7 @@ class BADQ(ResumableOffPolicy):
         self.exploration_initial_eps, self.exploration_final_eps = exploration_initial_eps, exploration_final_eps
         self.max_grad_norm, self.n_steps = max_grad_norm, n_steps
         self.soft, self.beta, self.double_q = soft, beta, double_q
-        Choice(words=tuple(SoftReference)).check("reference", reference)
-        self.reference = SoftReference(reference)
+        self.reference = reference
         self._steps_since_update, self._whitened_at = 0, 0
         super().__init__(
             policy,
@@ -162,21 +179,8 @@ class BADQ(ResumableOffPolicy):
     # ------------------------------------------------------------------ setting up
 
     def _check_settings(self) -> None:
-        checks = [(name, 0 <= self._number(name) <= 1, "between 0 and 1") for name in _SHARES]
-        checks.append(("tau", 0 < self._number("tau") <= 1, "above 0, or the target head never moves, and at most 1"))
-        for name in ("beta", "max_grad_norm"):
-            checks.append((name, 0 < self._number(name) < math.inf, "to be a positive number"))
-        for name in (*_COUNTS, "learning_starts", "exploration_steps"):
-            minimum, is_whole = int(name in _COUNTS), isinstance(getattr(self, name), numbers.Integral)
-            fits = is_whole and self._number(name) >= minimum
-            checks.append((name, fits, f"to be an integer of at least {minimum}"))
-        checks += [(name, isinstance(getattr(self, name), bool), "to be True or False") for name in _SWITCHES]
-        for name, fits, expected in checks:
-            if not fits:
-                default = inspect.signature(BADQ.__init__).parameters[name].default
-                raise ValueError(
-                    f"Expected {name} {expected}; got {getattr(self, name)!r}. Fix: the default is {default}."
-                )
+        for name, kind in _KINDS.items():
+            kind.check(name, getattr(self, name))
 
     def _warn_without_effect(self, given: Iterable[str]) -> None:
         parameters = inspect.signature(BADQ.__init__).parameters
@@ -185,11 +189,6 @@ class BADQ(ResumableOffPolicy):
             if name in useless and (value := getattr(self, name)) != parameters[name].default:
                 message = f"{name}={value!r} has no effect with soft={self.soft}. Fix: leave it out."
                 warnings.warn(message, NoEffectWarning, stacklevel=3)
-
-    def _number(self, name: str) -> float:
-        """Return an argument; NaN, out of every range, if it is not a number."""
-        value = getattr(self, name)
-        return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
 
     def _setup_model(self) -> None:
         if self.env is not None and action_kind(self.env) is not ActionKind.LISTED:
@@ -204,6 +203,49 @@ class BADQ(ResumableOffPolicy):
             self._check_replay_buffer(kept)
         self.replay_buffer = TransitionBuffer(self.buffer_size, self.n_envs) if kept is None else kept
         self._make_policy(**{name: getattr(self, name) for name in _OF_POLICY})
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def save_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase) -> None:
+        """Write the replay buffer alone; for SB3's `CheckpointCallback(save_replay_buffer=True)`."""
+        save_to_pkl(path, self.replay_buffer, self.verbose)
+
+    def load_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase) -> None:
+        """Replace the replay buffer by one that `save_replay_buffer` wrote. Load trusted files only: it is a pickle.
+
+        Raises:
+            ValueError: If the buffer has another size or number of environments, or the file holds no replay buffer.
+        """
+        kept = load_from_pkl(path, self.verbose)
+        if not isinstance(kept, TransitionBuffer):
+            raise ValueError(  # noqa: TRY004 - of a file, not of an argument
+                f"Expected a replay buffer that save_replay_buffer() wrote; got {type(kept).__name__}. "
+                "Fix: pass the path of one."
+            )
+        self._check_replay_buffer(kept)
+        kept.leave_episodes()
+        self.replay_buffer = kept
+
+    def _check_replay_buffer(self, kept: TransitionBuffer) -> None:
+        if kept.capacity != self.buffer_size:
+            raise ValueError(
+                f"Expected buffer_size={kept.capacity}, that of the saved replay buffer; got {self.buffer_size}. "
+                "Fix: leave it out, or save with exclude=['replay_buffer']."
+            )
+        if kept.n_envs != self.n_envs:  # whose steps lie in it in turn
+            raise ValueError(
+                f"Expected {kept.n_envs} environments, as many as fill the saved replay buffer; got {self.n_envs}. "
+                "Fix: pass that many, or save with exclude=['replay_buffer']."
+            )
+
+    def _leave_episodes(self) -> None:
+        self.replay_buffer.leave_episodes()
+
+    def _is_exact(self, left_out: set[str]) -> bool:
+        return super()._is_exact(left_out) and "replay_buffer" not in left_out
+
+    def _excluded_save_params(self) -> list[str]:
+        return [name for name in super()._excluded_save_params() if name != "replay_buffer"]
 
     # ------------------------------------------------------------------ learning
 

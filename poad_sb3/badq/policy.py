@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from poad_sb3.language_model.critic import FeatureWhitening, ValueNetwork
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
 from poad_sb3.settings import ModelSettings, unknown_setting
-from poad_sb3.settings.fields import Choice
+from poad_sb3.settings.fields import Choice, Count, Counts
 from poad_sb3.settings.model import Check
 from poad_sb3.vec_env.text_observations import parse_observation
 
@@ -140,7 +139,9 @@ class QDistribution(ActionDistribution):
         """
         if rng is not None and rng.random() < exploration_rate:
             return int(rng.integers(len(self.known(question).tree.paths)))
-        log_probs = self.action_log_probs(question)
+        return self._pick(self.action_log_probs(question), rng)
+
+    def _pick(self, log_probs: NDArray[np.float64], rng: np.random.Generator | None) -> int:
         return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
 
     def sample(
@@ -195,7 +196,8 @@ class BADQPolicy(TextPolicy):
 
     Raises:
         ModelError: If the model cannot be loaded or adapted.
-        ValueError: If `critic_arch`, `cache_size` or `reference` is out of range.
+        ValueError: If `cache_size` or `reference` is out of range.
+        TypeError: If `critic_arch` is no sequence of positive integers.
     """
 
     settings_taken = MODEL_SETTINGS
@@ -218,15 +220,9 @@ class BADQPolicy(TextPolicy):
         device: torch.device | str = "cpu",
         **settings: Any,
     ) -> None:
-        if isinstance(critic_arch, str) or not isinstance(critic_arch, Sequence) or not all(map(_counts, critic_arch)):
-            raise ValueError(
-                f"Expected critic_arch to be widths of hidden layers, integers of at least 1; got {critic_arch!r}. "
-                "Fix: the default is (256, 256)."
-            )
-        if not _counts(cache_size):
-            raise ValueError(
-                f"Expected cache_size to be an integer of at least 1; got {cache_size!r}. Fix: the default is 4096."
-            )
+        Counts().check("critic_arch", critic_arch)
+        Count().check("cache_size", cache_size)
+        Choice(words=tuple(SoftReference)).check("reference", reference)
         for name in settings:
             if name not in MODEL_SETTINGS:
                 raise unknown_setting(name, MODEL_SETTINGS, " of BADQPolicy")
@@ -247,7 +243,6 @@ class BADQPolicy(TextPolicy):
         self.critic = QHeads(self.lm.hidden_size, critic_arch)
         self.critic_optimizer = torch.optim.Adam(self.critic.online.parameters(), lr=lr_schedule(1), eps=1e-5)
         backup: Backup = SoftBackup(beta) if soft else HardBackup(double=double_q)
-        Choice(words=tuple(SoftReference)).check("reference", reference)
         self.distribution = QDistribution(self.lm, self.critic, backup, SoftReference(reference), cache_size)
         self.seed(int(torch.randint(2**62, ())))
 
@@ -290,8 +285,3 @@ class BADQPolicy(TextPolicy):
             q = self.critic(features)
             values.append(self.distribution.backup.values(q, q, log_reference, node_of, len(tree.children))[:1])
         return torch.cat(values)
-
-
-def _counts(value: object) -> bool:
-    """Return whether a value is an integer of at least 1."""
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1

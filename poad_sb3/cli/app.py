@@ -5,8 +5,6 @@ This module imports no torch, so help and presets appear at once.
 
 from __future__ import annotations
 
-import os
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +16,6 @@ from poad_sb3.cli.common import Commands, EnvSettings, Settings, fail, is_rank, 
 from poad_sb3.cli.evaluate import evaluate
 from poad_sb3.cli.export import export
 from poad_sb3.cli.presets import presets
-from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.report import report
 from poad_sb3.presets import ALGORITHMS
 
@@ -82,43 +79,41 @@ def train(
     ] = False,
 ) -> None:
     """Train an agent; with --resume, continue exactly where a run stopped."""
-    is_shown = not dry_run and (n_procs == 1 or os.environ.get("RANK") == "0")
-    with ProgressLines() if is_shown else nullcontext(ProgressLines()) as progress:
-        is_launcher = n_procs > 1 and not dry_run and not is_rank()
-        require_llm(["torch", "stable_baselines3"]) if is_launcher else require_llm()
-        from poad_sb3.cli.train_options import parse_options
+    is_launcher = n_procs > 1 and not dry_run and not is_rank()
+    require_llm(["torch", "stable_baselines3"]) if is_launcher else require_llm()
+    from poad_sb3.cli.train_options import parse_options
 
-        options = parse_options(
-            settings,
-            env_settings,
-            env_id=env_id,
-            algorithm=algo,
-            preset=preset,
-            steps=steps,
-            seed=seed,
-            n_envs=n_envs,
-            ray=ray,
-            n_actors=n_actors,
-            save_every=save_every,
-            record_episodes=record_episodes,
-            warm_start=warm_start,
-        )
-        if dry_run:
-            if n_procs > 1:
-                fail("Expected --dry-run or --n-procs; got both. Fix: leave out --n-procs, each process needs as much.")
-            from poad_sb3.cli.train import dry_run as show_only
+    options = parse_options(
+        settings,
+        env_settings,
+        env_id=env_id,
+        algorithm=algo,
+        preset=preset,
+        steps=steps,
+        seed=seed,
+        n_envs=n_envs,
+        ray=ray,
+        n_actors=n_actors,
+        save_every=save_every,
+        record_episodes=record_episodes,
+        warm_start=warm_start,
+    )
+    if dry_run:
+        if n_procs > 1:
+            fail("Expected --dry-run or --n-procs; got both. Fix: leave out --n-procs, each process needs as much.")
+        from poad_sb3.cli.train import dry_run as show_only
 
-            show_only(options, out, resume=resume)
-        elif is_launcher:
-            from poad_sb3.cli.ranks import launch_ranks
+        show_only(options, out, resume=resume)
+    elif is_launcher:
+        from poad_sb3.cli.ranks import launch_ranks
 
-            launch_ranks(n_procs, options, out)
-        else:
-            from poad_sb3.cli.ranks import join_ranks
-            from poad_sb3.cli.train import train_run
+        launch_ranks(n_procs, options, out)
+    else:
+        from poad_sb3.cli.ranks import join_ranks
+        from poad_sb3.cli.train import train_run
 
-            join_ranks(n_procs)
-            train_run(options, out, resume=resume, progress=progress, wandb_project=wandb)
+        join_ranks(n_procs)
+        train_run(options, out, resume=resume, wandb_project=wandb)
 
 
 @app.command()
@@ -137,13 +132,13 @@ def doctor(
     subject: Annotated[
         str | None,
         typer.Argument(
-            metavar="[MODEL|RUN|ENV]",
-            help="A model (smollm2, a folder), a run or its checkpoint, or an environment, instead of the machine.",
+            metavar="[MODEL|RUN]",
+            help="A model (smollm2, a folder), or a run or its checkpoint, instead of the machine.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The facts as JSON.")] = False,
 ) -> None:
-    """Check a model for training; or show how an agent acts, or this machine."""
+    """Check a model for training; or show an agent, or this machine."""
     require_llm()
     from poad_sb3.cli.doctor import show
 

@@ -26,7 +26,6 @@ from poad_sb3.cli.common import (
     require_device,
     require_llm,
 )
-from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.presets import ALGORITHMS
 
 if TYPE_CHECKING:
@@ -70,102 +69,94 @@ def bc(
     env_settings: EnvSettings = None,
 ) -> None:
     """Clone recorded episodes, or an oracle with random actions, as a start for reinforcement learning."""
-    with ProgressLines() as progress:
-        require_llm()
-        from lang_envs.files import write_text
-        from poad_sb3.bc import BC, oracle_episodes, policy_episodes
-        from poad_sb3.cli.train import make_algorithm
-        from poad_sb3.cli.train_options import new_run, parse_options
-        from poad_sb3.runs.run_folder import RunFolder, session
+    require_llm()
+    from lang_envs.files import write_text
+    from poad_sb3.bc import BC, oracle_episodes, policy_episodes
+    from poad_sb3.cli.train import make_algorithm
+    from poad_sb3.cli.train_options import new_run, parse_options
+    from poad_sb3.runs.run_folder import RunFolder, session
 
-        files = files or []
-        folder, began, seed = RunFolder(out), time.perf_counter(), seed or 0
-        if folder.latest.exists() or folder.config_file.exists():
-            fail(f"{out} holds a checkpoint or a run already. Fix: another --out.")
-        if len({*env_ids}) < len(env_ids):
-            fail(f"Expected each --env once; got {' '.join(env_ids)}. Fix: --n-episodes for more episodes.")
-        n_played = _PLAYED * (not files) if n_episodes is None else n_episodes
-        if oracle_noise and not n_played:
-            fail(
-                "Expected --oracle-noise with episodes of an oracle; got none. Fix: --n-episodes 100, or leave it out."
-            )
-        noise = oracle_noise or [_NOISE]
-        if len(noise) not in (1, len(env_ids)):
-            fail(f"Expected one --oracle-noise, or one for each of {len(env_ids)} --env; got {len(noise)}.")
-        options = parse_options(settings, env_settings, env_id=env_ids[0], algorithm=algo, preset=preset, seed=seed)
-        config, env_kwargs = new_run(options), options["env_kwargs"]
-        require_device(config.given.get("device", "auto"))
-        progress.phase = "making environments"
-        envs = environments(config.env_id, env_kwargs, config.n_envs)
-        progress.phase = "loading the model"
-        model = make_algorithm(config, envs, options["given"])
+    files = files or []
+    folder, began, seed = RunFolder(out), time.perf_counter(), seed or 0
+    if folder.latest.exists() or folder.config_file.exists():
+        fail(f"{out} holds a checkpoint or a run already. Fix: another --out.")
+    if len({*env_ids}) < len(env_ids):
+        fail(f"Expected each --env once; got {' '.join(env_ids)}. Fix: --n-episodes for more episodes.")
+    n_played = _PLAYED * (not files) if n_episodes is None else n_episodes
+    if oracle_noise and not n_played:
+        fail("Expected --oracle-noise with episodes of an oracle; got none. Fix: --n-episodes 100, or leave it out.")
+    noise = oracle_noise or [_NOISE]
+    if len(noise) not in (1, len(env_ids)):
+        fail(f"Expected one --oracle-noise, or one for each of {len(env_ids)} --env; got {len(noise)}.")
+    options = parse_options(settings, env_settings, env_id=env_ids[0], algorithm=algo, preset=preset, seed=seed)
+    config, env_kwargs = new_run(options), options["env_kwargs"]
+    require_device(config.given.get("device", "auto"))
+    envs = environments(config.env_id, env_kwargs, config.n_envs)
+    model = make_algorithm(config, envs, options["given"])
 
-        def evaluate(number: int) -> dict[str, _Score]:
-            """Return the scores of an evaluation in each environment; each number has its own episodes."""
-            arguments: dict[str, Any] = {
+    def evaluate(number: int) -> dict[str, _Score]:
+        """Return the scores of an evaluation in each environment; each number has its own episodes."""
+        arguments: dict[str, Any] = {
+            "seed": seed,
+            "first": first + number * eval_episodes,
+            "env_kwargs": env_kwargs,
+        }
+        scores = {name: _score(policy_episodes(model.policy, name, eval_episodes, **arguments)) for name in env_ids}
+        for name, score in scores.items():
+            if stop_at_success is not None and score.successes is None:
+                raise ValueError(
+                    f"Expected info['success'] of {name} at the end of an episode; got none. "
+                    "Fix: leave --stop-at-success out."
+                )
+        return scores
+
+    def after_epoch(epoch: int, loss: float) -> bool:
+        text = f"negative log-likelihood {loss:.4f}"
+        rate = None
+        if stop_at_success is not None:
+            successes = {name: score.successes or 0 for name, score in evaluate(epoch).items()}
+            rate = sum(successes.values()) / (eval_episodes * len(successes))
+            text += "".join(f", {name} {count / eval_episodes:.2f}" for name, count in successes.items())
+        echo(f"epoch {epoch}: {text}")
+        epochs.append({"negative_log_likelihood": loss, "mean_success": rate})
+        return stop_at_success is None or rate is None or rate < stop_at_success
+
+    epochs: list[dict[str, float | None]] = []
+    with _failures(folder), closing(envs):
+        shares = dict(zip(env_ids, noise if len(noise) > 1 else [*noise] * len(env_ids), strict=True))
+        episodes = [episode for file in files for episode in _of(env_ids, env_kwargs, file)]
+        first = 1 + max((episode[0]["episode"] for episode in episodes if episode[0]["seed"] == seed), default=-1)
+        for name, share in shares.items():
+            episodes += oracle_episodes(name, n_played, noise=share, seed=seed, env_kwargs=env_kwargs)
+        cloning = BC(model, episodes)
+        with folder.held():
+            before = evaluate(0)
+            cloning.train(n_epochs, 0, after_epoch)
+            model.save(folder.latest)
+            cloning.train(0, n_epochs if n_critic_epochs is None else n_critic_epochs)
+            model.save(folder.latest)
+            after = evaluate(n_epochs + 1)
+            record = {
+                **session(sys.argv, 0),
+                "algorithm": config.algorithm,
+                "preset": config.preset,
+                "given": config.given,
                 "seed": seed,
-                "first": first + number * eval_episodes,
-                "env_kwargs": env_kwargs,
+                "files": {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
+                "oracle": {"noise": shares, "episodes": n_played} if n_played else None,
+                "episodes": len(episodes),
+                "steps": sum(map(len, episodes)),
+                "epochs": epochs,
+                "stop_at_success": stop_at_success,
+                "eval_episodes": eval_episodes,
+                "returns": {"before": _parts(before, "mean_return"), "after": _parts(after, "mean_return")},
+                "successes": {"before": _parts(before, "successes"), "after": _parts(after, "successes")},
+                "seconds": round(time.perf_counter() - began, 1),
             }
-            scores = {name: _score(policy_episodes(model.policy, name, eval_episodes, **arguments)) for name in env_ids}
-            for name, score in scores.items():
-                if stop_at_success is not None and score.successes is None:
-                    raise ValueError(
-                        f"Expected info['success'] of {name} at the end of an episode; got none. "
-                        "Fix: leave --stop-at-success out."
-                    )
-            return scores
-
-        def after_epoch(epoch: int, loss: float) -> bool:
-            progress.phase, text = f"epoch {epoch} of {n_epochs}", f"negative log-likelihood {loss:.4f}"
-            rate = None
-            if stop_at_success is not None:
-                successes = {name: score.successes or 0 for name, score in evaluate(epoch).items()}
-                rate = sum(successes.values()) / (eval_episodes * len(successes))
-                text += "".join(f", {name} {count / eval_episodes:.2f}" for name, count in successes.items())
-            echo(f"epoch {epoch}: {text}")
-            epochs.append({"negative_log_likelihood": loss, "mean_success": rate})
-            return stop_at_success is None or rate is None or rate < stop_at_success
-
-        epochs: list[dict[str, float | None]] = []
-        with _failures(folder), closing(envs):
-            progress.phase = "playing and reading episodes"
-            shares = dict(zip(env_ids, noise if len(noise) > 1 else [*noise] * len(env_ids), strict=True))
-            episodes = [episode for file in files for episode in _of(env_ids, env_kwargs, file)]
-            first = 1 + max((episode[0]["episode"] for episode in episodes if episode[0]["seed"] == seed), default=-1)
-            for name, share in shares.items():
-                episodes += oracle_episodes(name, n_played, noise=share, seed=seed, env_kwargs=env_kwargs)
-            cloning = BC(model, episodes)
-            with folder.held():
-                before = evaluate(0)
-                progress.phase = f"epoch 1 of {n_epochs}"
-                cloning.train(n_epochs, 0, after_epoch)
-                model.save(folder.latest)
-                progress.phase = "fitting the critic"
-                cloning.train(0, n_epochs if n_critic_epochs is None else n_critic_epochs)
-                model.save(folder.latest)
-                after = evaluate(n_epochs + 1)
-                record = {
-                    **session(sys.argv, 0),
-                    "algorithm": config.algorithm,
-                    "preset": config.preset,
-                    "given": config.given,
-                    "seed": seed,
-                    "files": {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
-                    "oracle": {"noise": shares, "episodes": n_played} if n_played else None,
-                    "episodes": len(episodes),
-                    "steps": sum(map(len, episodes)),
-                    "epochs": epochs,
-                    "stop_at_success": stop_at_success,
-                    "eval_episodes": eval_episodes,
-                    "returns": {"before": _parts(before, "mean_return"), "after": _parts(after, "mean_return")},
-                    "successes": {"before": _parts(before, "successes"), "after": _parts(after, "successes")},
-                    "seconds": round(time.perf_counter() - began, 1),
-                }
-                write_text(folder.path / "bc.json", json.dumps(record, indent=2, default=str) + "\n")
-        console().print(_table(before, after, eval_episodes))
-        line = f"{folder.latest}: {record['steps']} steps of {len(episodes)} episodes, {len(epochs)} epochs"
-        echo(f"{line}, {record['seconds']:.0f} s")
+            write_text(folder.path / "bc.json", json.dumps(record, indent=2, default=str) + "\n")
+    console().print(_table(before, after, eval_episodes))
+    line = f"{folder.latest}: {record['steps']} steps of {len(episodes)} episodes, {len(epochs)} epochs"
+    echo(f"{line}, {record['seconds']:.0f} s")
 
 
 @contextmanager

@@ -55,7 +55,8 @@ REFUSED, STOPPED, INTERRUPTED = 1, 3, 130
 BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError, NotImplementedError)
 """Errors of wrong arguments, models and checkpoints. No RuntimeError: Typer ends commands by one."""
 
-_SECONDS_AFTER_RANK_0 = 3.0
+_SECONDS_AFTER_RANK_0 = 10.0
+"""Time for rank 0 to report an error, in seconds: its launcher ends it when another rank ends."""
 _FROM_PYTHON = "BADQ"
 """Name of the off-policy algorithm: it has other arguments, and writes no run folder."""
 

@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import json
 import platform
-import re
 import warnings
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import torch
 from stable_baselines3.common.utils import get_device
 
 from lang_envs.cli.common import echo
 from lang_envs.machine import n_cores
-from lang_envs.registration import ALL_ROWS
-from poad_sb3.cli.common import environments
 from poad_sb3.cli.memory import size
 from poad_sb3.common.save_util import read_header
 from poad_sb3.distributions.sampling_check import examine
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.loading import cpu_emulates_bfloat16
 from poad_sb3.memory import ModelSize, estimate, free_memory
-from poad_sb3.presets import ALGORITHMS
 from poad_sb3.runs.loading import find_checkpoint
+from poad_sb3.runs.run_folder import session
 from poad_sb3.settings import ModelSettings
 from poad_sb3.settings.model import Check
-from poad_sb3.vec_env.text_observations import ActionKind, action_kind
 
-_PACKAGES = ("lang-envs", "torch", "transformers", "peft", "stable-baselines3", "bitsandbytes")
 _SMALL = {"dtype": "bfloat16", "gradient_checkpointing": True}
 """Settings that need less memory."""
-_OF_LISTS = ("TWOSOME", "GLAM", "BADQ")
-"""Methods that need a list of actions."""
 
 
 def show(subject: str | None, *, as_json: bool) -> None:
     """Show the facts of a subject, as JSON or one a line.
 
     Args:
-        subject: Model, folder of a run, checkpoint, or an environment's id; None for this machine.
+        subject: Model, folder of a run, or checkpoint; None for this machine.
         as_json: Whether to print the facts as JSON.
     """
     if subject is None:
@@ -50,8 +41,6 @@ def show(subject: str | None, *, as_json: bool) -> None:
     elif Path(subject).suffix == ".zip" or Path(subject, "latest.zip").is_file():
         header = read_header(find_checkpoint(Path(subject))[0])
         facts = {name: header[name] for name in ("algorithm", "num_timesteps", "action_sampling", "model")}
-    elif not Path(subject).exists() and (subject in gym.registry or re.fullmatch(r"[\w.]+:[\w./-]+", subject)):
-        facts = _environment(subject)
     else:
         facts = _model(subject, as_json=as_json)
     width = 2 + max(map(len, facts))
@@ -66,7 +55,7 @@ def _model(model: str, *, as_json: bool) -> dict[str, Any]:
         lm = LanguageModel(model, check=Check.WARN)
     report = examine(lm)
     facts = {
-        **report.to_dict(),
+        **report._asdict(),
         "parameters": sum(parameter.numel() for parameter in lm.parameters() if not parameter.requires_grad),
         "adapter": sorted(lm.network.peft_config["default"].target_modules),
         "prompt": lm.prompter.template.kind,
@@ -87,24 +76,6 @@ def _model(model: str, *, as_json: bool) -> dict[str, Any]:
     return facts
 
 
-def _environment(env_id: str) -> dict[str, Any]:
-    """Return how an agent acts by default in an environment."""
-    # Arguments for an id whose table is not on this machine.
-    trial = next((row.trial for row in ALL_ROWS if row.id == env_id), {})
-    envs = environments(env_id, trial, 1)
-    try:
-        kind = action_kind(envs)
-    finally:
-        envs.close()
-    methods = [name for name in (*ALGORITHMS, "BADQ") if kind is ActionKind.LISTED or name not in _OF_LISTS]
-    return {
-        "actions": kind,
-        "action_sampling": kind.action_sampling,
-        "model": kind.model,
-        "methods": ", ".join(methods),
-    }
-
-
 def _machine() -> dict[str, Any]:
     """Return versions, the device of a training and its free memory."""
     device = get_device("auto")
@@ -112,8 +83,8 @@ def _machine() -> dict[str, Any]:
     native = torch.cuda.is_bf16_supported(including_emulation=False) if is_cuda else not cpu_emulates_bfloat16()
     free = free_memory(device)
     return {
-        "python": f"{platform.python_version()} ({platform.system()} {platform.machine()}, {n_cores()} cores)",
-        **{name: _version(name) for name in _PACKAGES},
+        "machine": f"{platform.system()} {platform.machine()}, {n_cores()} cores",
+        **session([], 0)["versions"],
         "device": f"{device} ({torch.cuda.get_device_name(device)})" if is_cuda else str(device),
         "free": "unknown" if free is None else size(free),
         "bfloat16": "native" if native else "emulated, slowly",
@@ -127,10 +98,3 @@ def _memory(lm: LanguageModel, changes: Mapping[str, Any]) -> int | None:
         return estimate(ModelSize.of(lm.base.config, settings), settings).total
     except ValueError:  # a mixture of experts
         return None
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "missing"

@@ -17,7 +17,6 @@ def export(
     merge: Annotated[
         bool, typer.Option("--merge", help="Merge the adapter into the base model, and write the whole.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")] = False,
     settings: Moved = None,
 ) -> None:
     """Write an agent as a PEFT adapter or a whole model, for use without poad_sb3."""
@@ -27,6 +26,6 @@ def export(
 
     moved = moved_model(settings)
     model = load_checkpoint(find_checkpoint(source)[0], policy_kwargs=moved)
-    exported = export_policy(model, folder, merge=merge, overwrite=overwrite)
-    n_bytes = sum(path.stat().st_size for path in exported.folder.iterdir())
-    echo(f"{exported.folder}: {n_bytes / 1e6:.1f} MB\n{exported.code}")
+    exported = export_policy(model, folder, merge=merge)
+    n_bytes = sum(path.stat().st_size for path in exported.iterdir())
+    echo(f"{exported}: {n_bytes / 1e6:.1f} MB; README.md has the lines of Python that load it")

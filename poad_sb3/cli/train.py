@@ -22,7 +22,6 @@ from lang_envs.cli.common import echo
 from poad_sb3.bc import warm_start
 from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, algorithm, environments, fail, require_device
 from poad_sb3.cli.memory import MemoryCallback, show_memory
-from poad_sb3.cli.progress import ProgressLines
 from poad_sb3.cli.report import report
 from poad_sb3.cli.train_options import Options, default_folder, moved, new_run, resumed_run
 from poad_sb3.common.callbacks import (
@@ -88,26 +87,21 @@ def resolve(options: Options, out: Path | None, *, resume: bool) -> tuple[RunFol
     return folder, existing, config
 
 
-def train_run(
-    options: Options, out: Path | None, *, resume: bool, progress: ProgressLines, wandb_project: str | None = None
-) -> None:
+def train_run(options: Options, out: Path | None, *, resume: bool, wandb_project: str | None = None) -> None:
     """Train, write all files into the run's folder, and print the outcome.
 
     Args:
         options: Options of the command.
         out: Folder of the run.
         resume: Whether to resume the run in the folder, or to start it if there is none yet.
-        progress: Progress lines that report the state of the training.
         wandb_project: Project of Weights & Biases to log to.
     """
     ranks = current_ranks()
-    progress.phase = "making environments"
     try:
         folder, existing, config = ranks.on_rank_zero("resolve", lambda: resolve(options, out, resume=resume))
         with folder.held() if ranks.is_first else nullcontext():
-            _train(options, folder, existing, config, progress, wandb_project)
+            _train(options, folder, existing, config, wandb_project)
     except LostRankError as error:  # before the first step
-        ranks.wait_until_first_ends()
         fail(str(error), LOST_RANK)
 
 
@@ -116,7 +110,6 @@ def _train(
     folder: RunFolder,
     existing: RunConfig | None,
     config: RunConfig,
-    progress: ProgressLines,
     wandb_project: str | None,
 ) -> None:
     ranks = current_ranks()
@@ -125,7 +118,6 @@ def _train(
         folder.clean()
         ray = None if config.ray == _NO_RAY else config.ray
         envs = environments(config.env_id, config.env_kwargs, config.n_envs, ray=ray, n_actors=config.n_actors)
-    progress.phase = "loading the model"
     device = config.given.get("device", "auto")
     free = free_memory(get_device(device))  # before there is a model, since the estimate counts it
     if existing is not None and ranks.on_rank_zero("checkpoint", folder.latest.exists):
@@ -150,7 +142,6 @@ def _train(
         folder.write_config(config)
         model.set_logger(runs.run_logger(folder, model.num_timesteps))
         _announce(folder, config, model, total)
-    progress.watch(model, total)
     _learn(folder, config, existing, model, callbacks)
     if not ranks.is_first:
         return
@@ -209,31 +200,21 @@ def _refusals() -> Iterator[None]:
 
 
 def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicyAlgorithm, envs: VecEnv) -> RunConfig:
-    """Fill in fields known after construction; a resumed run must match them."""
-    now = replace(
+    """Fill in fields known after construction. The checkpoint has the same arguments, prompt and base model."""
+    dataset = runs.dataset_digest(envs)
+    if existing is not None and dataset != existing.dataset:
+        fail(
+            f"Expected the table that the run began with, of digest {existing.dataset}; got {dataset}. "
+            "Fix: restore the table, or train again."
+        )
+    return replace(
         config,
         arguments=runs.effective_arguments(model),
         model=runs.describe_model(model),
-        dataset=runs.dataset_digest(envs),
+        dataset=dataset,
         prompt_template=model.policy.lm.prompter.template.to_dict(),
         sessions=[*config.sessions, runs.session(sys.argv, model.num_timesteps)],
     )
-    if existing is None:
-        return now
-    recorded, present = (
-        {
-            "dataset": run.dataset,
-            "prompt_template": run.prompt_template,
-            "fingerprint": run.model.get("fingerprint"),
-            # Without settings that are younger than the run.
-            **{name: value for name, value in run.arguments.items() if name in existing.arguments},
-        }
-        for run in (existing, now)
-    )
-    changes = list(runs.differences(recorded, present))
-    if changes:
-        fail(f"The run cannot go on as it was: {'; '.join(changes)}. Fix: restore what changed, or train again.")
-    return now
 
 
 def _callbacks(folder: RunFolder, config: RunConfig, envs: VecEnv, wandb_project: str | None) -> list[BaseCallback]:
@@ -300,7 +281,6 @@ def _learn(
         echo(f"poad: interrupted; {_left_over(folder)}", err=True)
         raise typer.Exit(INTERRUPTED) from None
     except LostRankError as error:
-        current_ranks().wait_until_first_ends()
         fail(f"{error} {_left_over(folder)}", LOST_RANK)
     except Exception as error:  # environments may raise anything
         is_first = current_ranks().is_first

@@ -15,7 +15,6 @@ from poad_sb3.common.hyperparameters import (
     check_arguments,
     model_preset,
     preset_arguments,
-    typed_arguments,
 )
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.presets import MERGED, PRESETS
@@ -45,6 +44,8 @@ def parse_options(settings: Sequence[str] | None, env_settings: Sequence[str] | 
     for name in given:
         if name in _OPTION_OF:
             fail(f"Expected a constructor argument after --set; got {name}, which is set by {_OPTION_OF[name]}.")
+    if not isinstance(given.get(MERGED, {}), dict):
+        fail(f"Expected {MERGED} to be a mapping; got {given[MERGED]!r}. Fix: {MERGED}.NAME=VALUE.")
     options = {name: value for name, value in options.items() if value is not None}
     if "algorithm" in options:
         options["algorithm"] = algorithm_name(options["algorithm"])
@@ -72,9 +73,8 @@ def new_run(options: Options) -> RunConfig:
     if "env_id" not in options:
         fail("Expected an environment, such as Overcooked-TomatoSalad-v0: there is no run to resume.")
     config, n_envs = RunConfig(**options), options.get("n_envs")
-    kind, preset = algorithm(config.algorithm), config.preset
+    kind, preset, given = algorithm(config.algorithm), config.preset, config.given
     try:
-        given = typed_arguments(kind, config.given)
         preset = preset or model_preset(kind, config.env_id, given)[0]
         if preset is None:
             check_arguments(kind, given)
@@ -95,10 +95,7 @@ def resumed_run(options: Options, config: RunConfig) -> RunConfig:
     for name in options["given"]:
         if name not in config.arguments and name != "device":
             fail(f"There is no argument {name!r}. {nearest(name, config.arguments)}")
-    try:
-        arguments = typed_arguments(algorithm(config.algorithm), options["given"])
-    except ValueError as error:
-        fail(str(error))
+    arguments = dict(options["given"])
     device = {"device": arguments.pop("device")} if "device" in arguments else {}
     kept = {option: name for name, option in _KEPT.items() if name in options}
     changes = [

@@ -15,7 +15,6 @@ from stable_baselines3.common.logger import KVWriter
 
 from lang_envs.errors import MissingExtraError, install_command
 from lang_envs.files import write_text
-from lang_envs.report.schemas import WrongValueError, compile_schema
 from poad_sb3.common.episode_recording import EpisodeRecordingCallback
 from poad_sb3.common.token_table import GenerationTableCallback
 from poad_sb3.errors import CheckpointError, UnsupportedEnvError
@@ -30,13 +29,6 @@ __all__ = [
 
 _NOT_KEPT = ("code", "terminal_observation", "prefix", "suffix", "episode")
 """Fields of `info` that are stored elsewhere, or are the prompt."""
-_check_best = compile_schema(
-    {
-        "type": "object",
-        "required": ["reward", "step", "code"],
-        "properties": {"reward": {"type": "number"}, "step": {"type": "integer"}, "code": {"type": "string"}},
-    }
-)
 
 
 class LatestCheckpointCallback(BaseCallback):
@@ -95,12 +87,11 @@ class BestCodeCallback(BaseCallback):
             return None
         try:
             best: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            _check_best(best)
-        except (OSError, ValueError, RecursionError, WrongValueError) as error:
+            self._show(best)  # the process may have been killed between the two files
+        except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise CheckpointError(
                 f"Expected the best program so far in {path}; it cannot be read ({error}). Fix: restore or remove it."
             ) from error
-        self._show(best)  # the process may have been killed between the two files
         return best
 
     def _on_step(self) -> bool:

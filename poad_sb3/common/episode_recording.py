@@ -24,11 +24,10 @@ from lang_envs.report.schemas import WrongValueError, checker_of
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episode_lines import FORMAT, code_fields, discount_of, encode
 from poad_sb3.common.episodes import EpisodeInPlay
-from poad_sb3.common.generations import token_texts
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.policies import LLMPolicy, TextPolicy
 from poad_sb3.common.save_util import capture_rng, restore_rng
-from poad_sb3.common.token_fields import knows_tokens, token_fields
+from poad_sb3.common.token_fields import knows_tokens, token_fields, token_texts
 from poad_sb3.credit.estimators import Rollout
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
 from poad_sb3.errors import UnsupportedEnvError

@@ -1,4 +1,4 @@
-"""Arguments of the algorithms: their names, parsing of command-line text, presets, and useless combinations.
+"""Arguments of the algorithms: their names, presets, and useless combinations.
 
 Importing this module imports no package of the `llm` extra.
 """
@@ -16,7 +16,6 @@ from lang_envs.text import nearest
 from poad_sb3.errors import NoEffectWarning, PresetError
 from poad_sb3.presets import ALGORITHMS, MERGED, PRESETS, Preset
 from poad_sb3.settings import ModelSettings, PPOSettings, unknown_setting
-from poad_sb3.settings.fields import Rate, linear_start
 from poad_sb3.settings.sampling import AUTO, ActionSampling
 
 if TYPE_CHECKING:
@@ -40,12 +39,6 @@ SMALL_MODEL_RATE = 1e-3
 """Least learning rate that gives the warning."""
 PRIVATE = ("_init_setup_model", "_model_preset")
 """Constructor arguments that are not for users."""
-
-SCHEDULED = tuple(name for name, kind in PPOSettings.kinds().items() if isinstance(kind, Rate))
-"""Arguments that may be schedules."""
-
-_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-"""Spellings of booleans, in any case."""
 
 
 # ---------------------------------------------------------------------- arguments
@@ -124,50 +117,6 @@ def known_arguments(kind: type[Any]) -> dict[str, Any]:
     """Return the constructor arguments of an algorithm with their defaults, but policy, environment and SB3's own."""
     parameters = inspect.signature(kind).parameters
     return {name: item.default for name, item in parameters.items() if name not in ("policy", "env", *PRIVATE)}
-
-
-def typed_arguments(kind: type[LLMOnPolicyAlgorithm], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments from a command line with the types of their defaults.
-
-    Text that stands for a boolean becomes one; where the default is a boolean or a number, other text is refused, since
-    any text would pass for True. Unknown arguments are left as they are.
-
-    Args:
-        kind: Class of the algorithm.
-        given: Constructor arguments; those in `policy_kwargs` are treated in the same way.
-
-    Raises:
-        PresetError: If a value does not fit its argument.
-    """
-    defaults = known_arguments(kind)
-    typed: dict[str, Any] = {name: _typed(name, value, defaults.get(name)) for name, value in given.items()}
-    settings = typed.get(MERGED)
-    if not isinstance(settings, dict | None):
-        raise PresetError(f"Expected {MERGED} to be a mapping; got {settings!r}. Fix: {MERGED}.NAME=VALUE.")
-    if settings is not None:
-        of_model = ModelSettings.defaults()
-        typed[MERGED] = {
-            name: _typed(f"{MERGED}.{name}", value, of_model.get(name)) for name, value in settings.items()
-        }
-    return typed
-
-
-def _typed(name: str, value: object, default: object) -> object:
-    word = value.lower() if isinstance(value, str) else None
-    if word == "none" and isinstance(default, bool | int | float | None):
-        return None
-    if not isinstance(default, bool | int | float):
-        return value
-    if isinstance(default, bool):
-        value = value if word is None else _WORDS.get(word, value)
-        if not isinstance(value, bool):
-            raise PresetError(f"Expected {name} to be true or false; got {value!r}.")
-    elif isinstance(value, str | bool):
-        if name in SCHEDULED and isinstance(value, str) and linear_start(value) >= 0:
-            return value
-        wanted = "a number, or one that falls to 0 ('lin_3e-3')" if name in SCHEDULED else "a number"
-        raise PresetError(f"Expected {name} to be {wanted}; got {value!r}.")
-    return value
 
 
 def check_arguments(
@@ -417,16 +366,8 @@ def model_preset(
         is_of_family = name.endswith(f"/{env_id.partition('-')[0].lower()}")
         if is_of_family and algorithm_of(kind) in preset.methods and sampling in (AUTO, ActionSampling.TRIE):
             return name, f"preset {name}"
-    why = f"{model} has presets for {_described(presets)} alone"
-    if not env_id:
-        why += f"; the id of this environment is not known: {algorithm_of(kind)}.from_preset names one"
-    return None, f"the general defaults, tuned with the pocket model ({why})"
-
-
-def _described(presets: Mapping[str, Preset]) -> str:
-    methods = {method for preset in presets.values() for method in preset.methods}
-    families = (name.rpartition("/")[2] for name in presets)
-    return f"{' and '.join(sorted(methods))} on the trie in {' and '.join(families)}"
+    unknown = "" if env_id else "; the id of this environment is not known: from_preset names one"
+    return None, f"the general defaults, tuned with the pocket model ({model} has {', '.join(presets)}{unknown})"
 
 
 def with_model_preset(
@@ -482,10 +423,6 @@ def _find(name: str, algorithm: str) -> Preset:
     return entry
 
 
-def _merged(arguments: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    return {**arguments, **overrides, MERGED: {**_copy(arguments.get(MERGED)), **_copy(overrides.get(MERGED))}}
-
-
 def _laid_under(preset: Preset, algorithm: str, n_envs: int | None, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a preset with some replaced.
 
@@ -495,7 +432,7 @@ def _laid_under(preset: Preset, algorithm: str, n_envs: int | None, overrides: M
     arguments = dict(preset.methods[algorithm])
     if preset.default_for is not None and n_envs is not None:
         arguments["n_steps"] = -(-arguments["n_steps"] * preset.n_envs // n_envs)
-    return _merged(arguments, overrides)
+    return {**arguments, **overrides, MERGED: {**_copy(arguments.get(MERGED)), **_copy(overrides.get(MERGED))}}
 
 
 def _with_batch_size(entry: Preset, algorithm: str, n_envs: int | None, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -242,7 +242,6 @@ class LLMPolicy(TextPolicy):
             self.lm.shard(device)
         else:
             self.lm.to(device)  # agreement is measured by the kernels that will train
-        self.lm.ranks.meet()  # a model takes longer to read on one node than on another
         require_agreement(self.lm, self.check)
         self.critic: Critic | None = None
         self.critic_optimizer: torch.optim.Adam | None = None

@@ -280,7 +280,7 @@ def _score_again(policy: LLMPolicy, buffer: TokenRolloutBuffer) -> dict[str, flo
     rescored = _scored(policy, rollout.paths, sampled)
     mismatch = measure_mismatch(sampled.cpu(), rescored.cpu(), [len(path.decisions) for path in rollout.paths])
     clean = policy.distribution.clean_mismatch(rollout.paths)
-    if clean is not None and (reason := gate(mismatch, clean).reason):
+    if clean is not None and (reason := gate(mismatch, clean)):
         raise MismatchError(reason)
     rollout.old_log_prob[rollout.is_decision] = rescored
     logged = {name: float(getattr(mismatch, name)) for name in ("mean", "std", "largest")}

@@ -12,18 +12,13 @@ Part = Literal["acting", "values", "update", "env"]
 
 
 class Stopwatch:
-    """Adds up the seconds of the parts of a training, since it was last restarted.
-
-    Attributes:
-        part: Present part; None between parts.
-    """
+    """Adds up the seconds of the parts of a training, since it was last restarted."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
         """Set all times to zero."""
-        self.part: Part | None = None
         self._began = time.perf_counter()
         self._seconds = dict.fromkeys(get_args(Part), 0.0)
 
@@ -31,12 +26,10 @@ class Stopwatch:
     def timing(self, part: Part) -> Iterator[None]:
         """Add the wall time of the block to a part."""
         started = time.perf_counter()
-        self.part = part
         try:
             yield
         finally:
             self._seconds[part] += time.perf_counter() - started
-            self.part = None
 
     def read(self) -> dict[str, float]:
         """Return the seconds of each part, and the remaining wall time as `overhead`."""

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from poad_sb3.common.generations import decode, token_texts
 from poad_sb3.distributions import ActionDistribution
 from poad_sb3.distributions.action_trie import TokenIds
 from poad_sb3.distributions.base import SampledAction, ScoreCache
 from poad_sb3.prompts import Question
 
-__all__ = ["knows_tokens", "prompt_texts", "token_fields"]
+__all__ = ["decode", "knows_tokens", "prompt_texts", "token_fields", "token_texts"]
 
 _MAX_ALTERNATIVES = 8
 """Maximum number of tokens that are listed for each decision, the chosen one included."""
+_CONTEXT = 8
+"""Number of prompt tokens before an action when it is decoded, so that its first token keeps its space."""
+_UNFINISHED = "\ufffd"
 
 
 def token_fields(
@@ -90,3 +92,35 @@ def prompt_texts(tokenizer: Any, prompt: TokenIds) -> list[str]:
     if "".join(texts) == decode(tokenizer, prompt) and all(texts):
         return texts
     return token_texts(tokenizer, (), prompt)  # letters of several tokens
+
+
+def token_texts(tokenizer: Any, prompt: Sequence[int], action: Sequence[int]) -> list[str]:
+    """Return the text that each token of an action adds; together they are the action as it stands behind its prompt.
+
+    Decoded alone, a token may lose its space or be a part of a letter, so that growing beginnings are compared.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        prompt: Token ids of the prompt.
+        action: Token ids of the action.
+
+    Returns:
+        A text for each token; the letter that several tokens write stands at the last of them, and those before it
+        have their names in the vocabulary.
+    """
+    context = list(prompt[-_CONTEXT:])
+    decoded, texts = decode(tokenizer, context), []
+    for n, token in enumerate(action, 1):
+        whole = decode(tokenizer, [*context, *action[:n]])
+        finished = whole if n == len(action) else whole.rstrip(_UNFINISHED)
+        if len(finished) > len(decoded) and finished.startswith(decoded):
+            texts.append(finished[len(decoded) :])
+            decoded = finished
+        else:
+            texts.append(tokenizer.convert_ids_to_tokens(int(token)) or f"<{token}>")  # heads may be padded
+    return texts
+
+
+def decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    """Decode tokens, special ones included, without cleaning up spaces."""
+    return str(tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))

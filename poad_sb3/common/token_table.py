@@ -1,12 +1,12 @@
-"""`GenerationTableCallback`: the agent's actions, token by token, in a file, in TensorBoard and in the terminal."""
+"""`GenerationTableCallback`: the agent's actions, token by token, in a file and in TensorBoard."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,67 +14,48 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
 from lang_envs.files import write_text
-from poad_sb3.common.generations import Generation, TokenEntry, decode, markdown, print_generations, token_texts
+from lang_envs.text import markdown_text
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.rollout_types import RolloutAction
-from poad_sb3.settings.fields import Choice
+from poad_sb3.common.token_fields import decode, token_texts
 
-__all__ = ["GenerationTableCallback", "Pick"]
+__all__ = ["GenerationTableCallback"]
 
 _KEY = "rollout/generations"
-_Credit = tuple[float | None, float | None, float | None]
-
-
-class Pick(StrEnum):
-    """Actions of a rollout to show."""
-
-    SPREAD = "spread"
-    """Actions spread evenly over the rollout, first and last included."""
-    EXTREMES = "extremes"
-    """Actions of the highest and of the lowest advantages (the mean over an action's decisions)."""
+_PROMPT_CHARACTERS = 200
+"""Number of characters kept of the end of a prompt, behind an ellipsis if that is not all."""
+_CREDIT = ("value", "advantage", "return")
+_VISIBLE = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"})
 
 
 class GenerationTableCallback(BaseCallback):
     """Shows the agent's actions, token by token: probability, value before it, advantage and return.
 
-    At the ends of rollouts some of their actions go to `generations.jsonl`, one JSON object a line, and as Markdown to
-    TensorBoard. A training resumed from a checkpoint drops the lines beyond it; one that starts over empties the
-    file.
+    At the ends of rollouts some of their actions, spread evenly, go to `generations.jsonl`, one JSON object a line, and
+    as Markdown to TensorBoard. `value`, `advantage` and `return` (the target of the value) stand at tokens, or with
+    credit for whole actions at the action; without a critic there is no value. A training resumed from a checkpoint
+    drops the lines beyond it; one that starts over empties the file.
 
     Args:
         folder: Folder of the file.
         every: Number of rollouts from one table to the next, counted from the start of the training, not of the
             process.
         n_samples: Number of actions in a table.
-        pick: Choice of the actions, see `Pick`.
-        prompt_characters: Number of characters kept of the end of a prompt, behind an ellipsis if that is not all.
-        verbose: Whether to print the table too (1), tokens coloured by advantage: blue above 0, orange below.
 
     Raises:
-        ValueError: If a number is not positive, or `pick` is unknown.
+        ValueError: If a number is not positive.
         TypeError: At the start of a training, if the algorithm does not learn from rollouts.
     """
 
     model: LLMOnPolicyAlgorithm
 
-    def __init__(
-        self,
-        folder: str | Path,
-        *,
-        every: int = 1,
-        n_samples: int = 4,
-        pick: Pick | str = Pick.SPREAD,
-        prompt_characters: int = 200,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(verbose)
-        for name, value in (("every", every), ("n_samples", n_samples), ("prompt_characters", prompt_characters)):
+    def __init__(self, folder: str | Path, *, every: int = 1, n_samples: int = 4) -> None:
+        super().__init__()
+        for name, value in (("every", every), ("n_samples", n_samples)):
             if value < 1:
                 raise ValueError(f"Expected {name} >= 1; got {value}. Fix: leave the callback out to see nothing.")
         self.path = Path(folder) / "generations.jsonl"
-        self.every, self.n_samples, self.prompt_characters = every, n_samples, prompt_characters
-        Choice(words=tuple(Pick)).check("pick", pick)
-        self.pick = Pick(pick)
+        self.every, self.n_samples = every, n_samples
 
     def _on_training_start(self) -> None:
         if not isinstance(self.model, LLMOnPolicyAlgorithm):
@@ -92,69 +73,62 @@ class GenerationTableCallback(BaseCallback):
         buffer = self.model.rollout_buffer
         if (self.model._n_updates // self.model.n_epochs + 1) % self.every:  # an update follows each rollout
             return
-        shown = [
-            self._generation(action) for action in _picked(list(buffer.sampled_actions()), self.n_samples, self.pick)
-        ]
+        actions = list(buffer.sampled_actions())
+        if self.n_samples < len(actions):
+            actions = [actions[at] for at in np.linspace(0, len(actions) - 1, self.n_samples).round().astype(int)]
+        shown = [self._record(action) for action in actions]
         with self.path.open("a", encoding="utf-8") as file:
             # One write: the next start drops a line cut short by a kill.
-            file.write("".join(_json_line(generation) for generation in shown))
+            file.write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in shown))
             file.flush()
             os.fsync(file.fileno())
         exclude = ("stdout", "log", "json", "csv", "wandb")
-        self.logger.record(_KEY, "\n\n".join(markdown(generation) for generation in shown), exclude=exclude)
-        if self.verbose:
-            print_generations(shown)
+        self.logger.record(_KEY, "\n\n".join(map(_markdown, shown)), exclude=exclude)
 
-    def _generation(self, action: RolloutAction) -> Generation:
+    def _record(self, action: RolloutAction) -> dict[str, Any]:
         lm, buffer = self.model.policy.lm, self.model.rollout_buffer
-        after = (buffer.pos - 1 - action.position) * buffer.n_envs
-        advantages = action.advantages.tolist()
-        values, returns = (
-            action.values.tolist() or [None] * len(advantages),
-            action.returns.tolist() or [None] * len(advantages),
-        )
-        whole: _Credit = (None, None, None)
-        of_tokens: list[_Credit] = [whole] * len(advantages)
-        if buffer.estimator.credit_level == "action":
-            whole = (values[0], advantages[0], returns[0])
-        else:
-            of_tokens = [*zip(values, advantages, returns, strict=True)]
+        credit = [
+            {name: _finite(value) for name, value in zip(_CREDIT, values, strict=True) if value is not None}
+            for values in zip_longest(action.values.tolist(), action.advantages.tolist(), action.returns.tolist())
+        ]
+        is_whole = buffer.estimator.credit_level == "action"
         choices = {decision.position for decision in action.path.decisions}
         texts = token_texts(lm.tokenizer, action.path.prompt, action.path.action)
-        parts = enumerate(zip(texts, action.log_probs.tolist(), of_tokens, strict=True))
-        return Generation(
-            step=self.model.num_timesteps - after,
-            env=action.env,
-            prompt=_ending(decode(lm.tokenizer, action.path.prompt), self.prompt_characters),
-            action=lm.prompter.action_text(action.path.action),
-            reward=action.reward,
-            value=whole[0],
-            advantage=whole[1],
-            ret=whole[2],
-            tokens=tuple(
-                TokenEntry(text, math.exp(log), n not in choices, *credit) for n, (text, log, credit) in parts
-            ),
-        )
+        prompt = decode(lm.tokenizer, action.path.prompt)
+        return {
+            "step": self.model.num_timesteps - (buffer.pos - 1 - action.position) * buffer.n_envs,
+            "env": action.env,
+            "prompt": prompt if len(prompt) <= _PROMPT_CHARACTERS else f"…{prompt[-_PROMPT_CHARACTERS:]}",
+            "action": lm.prompter.action_text(action.path.action),
+            "reward": action.reward,
+            **(credit[0] if is_whole else {}),
+            "tokens": [
+                {
+                    "text": text,
+                    "probability": _finite(math.exp(log_prob)),
+                    "forced": n not in choices,
+                    **({} if is_whole else credit[n]),
+                }
+                for n, (text, log_prob) in enumerate(zip(texts, action.log_probs.tolist(), strict=True))
+            ],
+        }
 
 
-def _ending(prompt: str, n_characters: int) -> str:
-    return prompt if len(prompt) <= n_characters else f"…{prompt[-n_characters:]}"
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
-def _picked(actions: Sequence[RolloutAction], n: int, pick: Pick) -> list[RolloutAction]:
-    if n >= len(actions):
-        return list(actions)
-    if pick is Pick.SPREAD:
-        return [actions[index] for index in np.linspace(0, len(actions) - 1, n).round().astype(int)]
-    ordered = sorted(actions, key=_advantage, reverse=True)
-    n_worst = n // 2
-    return [*ordered[: n - n_worst], *ordered[len(ordered) - n_worst :]]
-
-
-def _advantage(action: RolloutAction) -> float:
-    """Compute the mean advantage over the decisions; over all tokens of an action without any."""
-    choices = [decision.position for decision in action.path.decisions if decision.position < len(action.advantages)]
-    return float(action.advantages[choices].mean() if choices else action.advantages.mean())
+def _markdown(record: dict[str, Any]) -> str:
+    """Return a heading, the prompt as a quotation, and a table with a row for each token."""
+    whole = "".join(f", {name} {record[name]:.3g}" for name in _CREDIT if record.get(name) is not None)
+    rows: list[tuple[str, ...]] = [("token", "p", *_CREDIT), ("---",) * 5]
+    for token in record["tokens"]:
+        cells = (token.get(name) for name in ("probability", *_CREDIT))
+        numbers = ("" if value is None else f"{value:z.3g}" for value in cells)
+        rows.append((markdown_text(token["text"].translate(_VISIBLE)), *numbers))
+    title = f"**step {record['step']}, environment {record['env']}, reward {record['reward']:.3g}{whole}**"
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return f"{title}: {markdown_text(record['action'])}\n\n> {markdown_text(record['prompt'])}\n\n{table}"
 
 
 # ------------------------------------------------------------------ the file
@@ -172,19 +146,3 @@ def _lines_up_to(path: Path, step: int) -> Iterator[str]:
             continue
         if is_logged:
             yield f"{line}\n"
-
-
-def _json_line(generation: Generation) -> str:
-    tokens = [_record(token) for token in generation.tokens]
-    return json.dumps({**_record(generation), "tokens": tokens}, ensure_ascii=False) + "\n"
-
-
-def _record(entry: TokenEntry | Generation) -> dict[str, Any]:
-    """Convert to JSON, with None for infinities; fields that do not apply are left out."""
-    fields = {"return" if name == "ret" else name: value for name, value in entry._asdict().items()}
-    finite = {name: None if _is_wild(value) else value for name, value in fields.items()}
-    return {name: value for name, value in finite.items() if fields[name] is not None}
-
-
-def _is_wild(value: object) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)

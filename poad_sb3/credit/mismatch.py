@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["ROUNDED", "CleanMismatch", "Mismatch", "Verdict", "gate", "measure_mismatch"]
+__all__ = ["ROUNDED", "CleanMismatch", "Mismatch", "gate", "measure_mismatch"]
 
 MARGIN = 2.5
 """Largest allowed ratio of a deviation to the clean one: about half way, on a logarithmic scale, to the ratio sqrt(26)
@@ -100,18 +100,6 @@ ROUNDED = CleanMismatch(std=0.026, response_std=0.026, largest=0.4)
 difference, the error of a ratio that is accepted when a model is loaded, 0.5."""
 
 
-class Verdict(NamedTuple):
-    """Outcome of the gate.
-
-    Attributes:
-        passes: Whether every statistic is within its bound.
-        reason: One sentence and the fix; empty for a batch that passes.
-    """
-
-    passes: bool
-    reason: str = ""
-
-
 _CAUSES = {
     "largest": ("largest difference", "token ids other than the sampled ones, as after encoding a text again"),
     "mean": ("mean difference", "a support cut by top-k, top-p or min-p, or other weights"),
@@ -153,8 +141,8 @@ def measure_mismatch(sampled: ArrayLike, scored: ArrayLike, lengths: ArrayLike) 
     )
 
 
-def gate(mismatch: Mismatch, clean: CleanMismatch) -> Verdict:
-    """Decide whether a batch may be learned from.
+def gate(mismatch: Mismatch, clean: CleanMismatch) -> str:
+    """Return why a batch may not be learned from, one sentence and the fix; empty for a batch that may.
 
     Args:
         mismatch: Mismatch of the batch.
@@ -166,15 +154,14 @@ def gate(mismatch: Mismatch, clean: CleanMismatch) -> Verdict:
         if not abs(getattr(mismatch, name)) <= bound  # NaN fails
     ]
     if not failed:
-        return Verdict(True)
+        return ""
     # A fault moves several statistics; its own one is the farthest beyond its bound.
     name, value, bound = max(
         failed, key=lambda failure: failure[1] / failure[2] if math.isfinite(failure[1]) else math.inf
     )
     statistic, cause = _CAUSES[name]
-    return Verdict(
-        False,
+    return (
         f"Expected sampled log-probabilities that the learner reproduces, with a {statistic} of at most {bound:.2g}; "
         f"got {value:.2g} over {mismatch.n_tokens} tokens. Likely cause: {cause}. Fix: let the sampler use the "
-        "learner's weights, dtype, token ids and whole distribution.",
+        "learner's weights, dtype, token ids and whole distribution."
     )

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,6 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from poad_sb3.distributed.leftovers import make_folder, remove_folder, remove_leftovers
 from poad_sb3.errors import LostRankError
 
 __all__ = ["LOST_RANK", "launch"]
@@ -30,7 +30,6 @@ _TAIL = 5
 _STOPPED = (signal.SIGTERM, -signal.SIGTERM)
 """Exit codes of ranks that the agent stops when another one ends; the positive one is by Ray's handler."""
 _HOST = "127.0.0.1"
-_FOLDER = "poad-ranks-"
 
 
 def launch(n_procs: int, arguments: Sequence[str]) -> int:
@@ -43,20 +42,15 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
         arguments: Arguments of the command.
 
     Raises:
-        LostRankError: If a rank was killed, or reached no exchange in time.
+        LostRankError: If a rank was killed, or lost another one.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if sys.platform == "linux":  # all ranks are here: gloo needs no other address, and listens on no other
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     store = _loopback_store()  # lives as long as the ranks
-    if os.name == "posix":
-        remove_leftovers(_FOLDER)
-    folder = make_folder(_FOLDER)
-    with contextlib.ExitStack() as stack:
-        stack.callback(remove_folder, folder)
-        stack.enter_context(_quiet())
-        logs = DefaultLogsSpecs(log_dir=str(folder), redirects=dict.fromkeys(range(1, n_procs), Std.ALL))
+    with tempfile.TemporaryDirectory(prefix="poad-ranks-") as folder, _quiet():
+        logs = DefaultLogsSpecs(log_dir=folder, redirects=dict.fromkeys(range(1, n_procs), Std.ALL))
         config = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -81,7 +75,7 @@ def launch(n_procs: int, arguments: Sequence[str]) -> int:
             killed = [rank for rank, code in codes.items() if code < 0]
             failed = sorted(rank for rank, code in codes.items() if code > 0 and code not in (LOST_RANK, *_STOPPED))
             if failed and not killed:  # an error of the training itself, that would come again
-                _show_end(folder, failed[0])
+                _show_end(Path(folder), failed[0])
                 return codes[failed[0]]
             rank = min(killed or codes)  # the other ranks may end with any code when the agent stops them
             raise LostRankError(f"Rank {rank} of {n_procs} was lost ({_reason(codes[rank])}).") from error

@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -26,12 +24,8 @@ from poad_sb3.errors import LostRankError, RankError
 __all__ = ["Ranks", "current_ranks", "end_ranks", "start_ranks"]
 
 T = TypeVar("T")
-TIMEOUT = timedelta(minutes=2)
-"""Longest wait for a sign of life, and for an exchange that all have reached; torch's own default is 30 minutes."""
-MEETING = timedelta(hours=1)
-"""Longest wait for a rank that lives: disks of nodes differ, and so do the lengths of texts that ranks write."""
-_BEAT = 5.0
-"""Maximum number of seconds between two signs of life of a rank."""
+TIMEOUT = timedelta(hours=1)
+"""Longest wait for an exchange: disks of nodes differ, and so do the lengths of texts that ranks write."""
 _PIECE = 4 << 20
 """Maximum size of a value in the store, in bytes: torch's refuses more than 8 MiB, and closes the connection."""
 
@@ -44,27 +38,14 @@ class Ranks:
         size: Number of processes, a power of two.
         store: Key-value store of all processes.
         group: Process group of all processes for data on the host.
-        timeout: Longest wait for a sign of life of a rank, and for an exchange that all have reached.
     """
 
-    def __init__(
-        self,
-        rank: int = 0,
-        size: int = 1,
-        store: Any = None,
-        group: Any = None,
-        timeout: timedelta = TIMEOUT,
-    ) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, store: Any = None, group: Any = None) -> None:
         self.rank, self.size = rank, size
-        self._store, self._group, self._timeout = store, group, timeout
+        self._store, self._group = store, group
         self._is_data_parallel = self._rank_zero_only = False
-        self._n_on_rank_zero = self._n_meetings = 0
+        self._n_on_rank_zero = 0
         self._published: list[str] = []
-        self._stop = threading.Event()
-        self._beat_seconds = min(_BEAT, timeout.total_seconds() / 5)
-        if store is not None and size > 1:
-            self._beat()
-            threading.Thread(target=self._live, daemon=True).start()
 
     @property
     def is_first(self) -> bool:
@@ -164,13 +145,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def _exchange(self) -> Iterator[None]:
-        """Wait for all ranks, as long as they live, before an exchange; gloo's errors then get their cause.
-
-        Gloo alone would count a rank as lost whose texts take longer than those of the other ranks.
-        """
-        lost = self._await(self._arrive(), range(self.size), MEETING)
-        if lost is not None:
-            raise self._waits_in_vain(f"no sign of life of rank {lost} within {self._timeout.total_seconds():g} s")
+        """Give the errors of an exchange their cause, another rank."""
         try:
             yield
         except RuntimeError as error:
@@ -178,42 +153,19 @@ class Ranks:
                 raise
             raise self._waits_in_vain(_line(error)) from error
 
-    def meet(self) -> None:
-        """Wait up to `MEETING` for all ranks, after work in which they may give no signs of life.
-
-        Raises:
-            LostRankError: If a rank does not arrive in that time.
-        """
-        if self.size > 1 and not self._rank_zero_only:
-            self._await(self._arrive(), (), MEETING)
-
-    def _arrive(self) -> str:
-        """Note that this rank has arrived at the next meeting; return the key that the last one to arrive writes."""
-        assert self._store is not None
-        self._n_meetings += 1
-        count, left = (f"meeting/{number}" for number in (self._n_meetings, self._n_meetings - 1))
-        try:
-            if self._store.add(count, 1) == self.size:
-                self._store.set(f"{count}/all", b"here")
-                for key in (left, f"{left}/all"):  # all have left the one before
-                    self._store.delete_key(key)
-        except RuntimeError as error:
-            raise _gone(error) from error
-        return f"{count}/all"
-
     # ------------------------------------------------------------------ rank 0 alone
 
     def on_rank_zero(self, name: str, run: Callable[[], T]) -> T:
         """Run a function on rank 0 and broadcast its result, while the other ranks wait.
 
-        The work may take long: ranks give a sign of life every few seconds. Meanwhile rank 0 works alone.
+        The work may take as long as it likes: a launcher ends the other ranks with rank 0. Meanwhile it works alone.
 
         Args:
             name: Name of the work. Ranks that call for different work do not run the same program.
             run: Function that does the work. Its result must be picklable.
 
         Raises:
-            LostRankError: On other ranks than 0, if the function raises on rank 0, or rank 0 is lost.
+            LostRankError: On other ranks than 0, if the function raises on rank 0; or if the store is lost.
             RankError: If rank 0 is in other work.
         """
         if self.size == 1 or self._rank_zero_only:
@@ -240,24 +192,26 @@ class Ranks:
         """Write an answer to the store: its first piece last, preceded by the number of the other pieces."""
         assert self._store is not None
         first, *pieces = [answer[start : start + _PIECE] for start in range(0, len(answer), _PIECE)]
-        for number, piece in enumerate(pieces):
-            self._store.set(f"{key}/{number}", piece)
-        self._store.set(key, len(pieces).to_bytes(4, "big") + first)
+        try:
+            for number, piece in enumerate(pieces):
+                self._store.set(f"{key}/{number}", piece)
+            self._store.set(key, len(pieces).to_bytes(4, "big") + first)
+        except RuntimeError as error:
+            raise _gone(error) from error
         self._published += [key, *(f"{key}/{number}" for number in range(len(pieces)))]
 
-    def _published_at(self, key: str) -> bytes:
-        assert self._store is not None
-        first: bytes = self._store.get(key)
-        n_others = int.from_bytes(first[:4], "big")
-        return first[4:] + b"".join(self._store.get(f"{key}/{number}") for number in range(n_others))
-
     def _await_rank_zero(self, name: str, key: str) -> Any:
-        if self._await(key, (0,), timedelta.max) is not None:
-            seconds = round(self._timeout.total_seconds())
-            raise LostRankError(
-                f"Expected a sign of life of rank 0 (in {name}) within {seconds} s; got none. {_RESUME}"
-            )
-        led, failure, result = pickle.loads(self._published_at(key))
+        assert self._store is not None
+        start = time.monotonic()
+        try:
+            while not self._store.check([key]):  # its `wait` would let no Ctrl-C through
+                time.sleep(min(max((time.monotonic() - start) / 50, 2e-4), 0.1))  # adds at most a fiftieth to a wait
+            first: bytes = self._store.get(key)
+            n_others = int.from_bytes(first[:4], "big")
+            answer = first[4:] + b"".join(self._store.get(f"{key}/{number}") for number in range(n_others))
+        except RuntimeError as error:
+            raise _gone(error) from error
+        led, failure, result = pickle.loads(answer)
         if led != name:
             raise RankError(
                 f"Expected all ranks to run the same program; rank 0 is in {led}, rank {self.rank} in {name}. "
@@ -267,44 +221,6 @@ class Ranks:
             raise LostRankError(f"Rank 0 failed in {name}: {failure}")
         return result
 
-    def _await(self, key: str, ranks: Iterable[int], longest: timedelta) -> int | None:
-        """Wait for a key of the store.
-
-        Args:
-            key: Name of the key.
-            ranks: Ranks that must give signs of life meanwhile.
-            longest: Longest wait.
-
-        Returns:
-            Number of a rank that gave no sign of life for the time-out; None when the key is there.
-
-        Raises:
-            LostRankError: If the key is not there in time, or the store is gone.
-        """
-        assert self._store is not None
-        start = looked = time.monotonic()
-        signs = dict.fromkeys(ranks, (b"", start))
-        while True:
-            now = time.monotonic()
-            try:
-                if self._store.check([key]):  # its `wait` would write a warning at each time-out
-                    return None
-                if now - looked > self._beat_seconds:
-                    looked = now
-                    for rank, (before, since) in signs.items():
-                        sign = self._store.get(_sign(rank))
-                        if sign != before:
-                            signs[rank] = sign, now
-                        elif now - since > self._timeout.total_seconds():
-                            return rank
-            except RuntimeError as error:
-                raise _gone(error) from error
-            if now - start > longest.total_seconds():
-                raise LostRankError(
-                    f"Expected all {self.size} ranks within {longest}; rank {self.rank} waits in vain. {_RESUME}"
-                )
-            time.sleep(min(max((now - start) / 50, 2e-4), 0.1))  # adds at most a fiftieth to a wait
-
     def _forget(self) -> None:
         """Delete answers that all ranks have read: those before an exchange that all have reached."""
         if self.rank == 0 and self._store is not None:
@@ -312,38 +228,10 @@ class Ranks:
                 self._store.delete_key(key)
             self._published.clear()
 
-    def _beat(self) -> None:
-        assert self._store is not None
-        if not self._stop.is_set():
-            self._store.set(_sign(self.rank), str(time.monotonic_ns()))
-
-    def _live(self) -> None:
-        try:
-            while not self._stop.wait(self._beat_seconds):
-                self._beat()
-        except RuntimeError:  # the store has ended, and the launcher with it: no rank waits for the result
-            if self.rank == 0 and not self._stop.is_set():
-                os.kill(os.getpid(), signal.SIGINT)
-
     def _waits_in_vain(self, reason: str) -> LostRankError:
         return LostRankError(
             f"Expected all {self.size} ranks to reach an exchange; rank {self.rank} waits in vain ({reason}). {_RESUME}"
         )
-
-    def wait_until_first_ends(self) -> None:
-        """Wait while rank 0 lives: a launcher ends it when another rank ends, before it has reported its error."""
-        if self.is_first or self._store is None:
-            return
-        self.end()  # rank 0 may wait for this one
-        sign = b""
-        with contextlib.suppress(RuntimeError):  # the store ends with the run
-            while (now := self._store.get(_sign(0))) != sign:
-                sign = now
-                time.sleep(2 * self._beat_seconds)
-
-    def end(self) -> None:
-        """Stop the signs of life."""
-        self._stop.set()
 
 
 _RESUME = "Fix: see the output of that rank, and go on from the last checkpoint."
@@ -362,8 +250,7 @@ def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
 
     Args:
         n_procs: Number of processes, a power of two. Launchers may start fewer without an error.
-        timeout: Longest wait for a sign of life of a rank, and for an exchange that all have reached. The first meeting
-            may take an hour: ranks of several nodes do not start at once.
+        timeout: Longest wait for the start of all ranks, and for an exchange.
 
     Raises:
         RankError: If the launcher started another number, or it is no power of two.
@@ -396,20 +283,13 @@ def start_ranks(n_procs: int, *, timeout: timedelta = TIMEOUT) -> Ranks:
             )
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         backend = "cpu:gloo,cuda:nccl"
-    ranks = None
     try:
-        store, rank, _ = next(dist.rendezvous("env://", timeout=MEETING))  # type: ignore[attr-defined]
-        ranks = Ranks(rank, n_procs, dist.PrefixStore("ranks", store), None, timeout)  # type: ignore[attr-defined]
-        ranks.meet()
-        store.set_timeout(timeout)
+        store, rank, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
         group = dist.PrefixStore("group", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, timeout=timeout, store=group, rank=rank, world_size=n_procs)
-        ranks._group = dist.group.WORLD
     except (RuntimeError, ValueError) as error:
-        if ranks is not None:
-            ranks.end()
         raise RankError(f"Expected to meet {n_procs} ranks; they did not ({_line(error)}).") from error
-    _current = ranks
+    _current = Ranks(rank, n_procs, dist.PrefixStore("ranks", store), dist.group.WORLD)  # type: ignore[attr-defined]
     return _current
 
 
@@ -417,16 +297,10 @@ def end_ranks() -> None:
     """Leave the other processes, at the end of a script."""
     global _current
     if _current.size > 1:
-        _current.end()
         with contextlib.suppress(RuntimeError):  # other ranks may be gone already
             dist.barrier(group=dist.group.WORLD)
         dist.destroy_process_group()
     _current = Ranks()
-
-
-def _sign(rank: int) -> str:
-    """Return the key of the signs of life of a rank."""
-    return f"alive/{rank}"
 
 
 def _is_of_an_exchange(error: RuntimeError) -> bool:
@@ -435,7 +309,7 @@ def _is_of_an_exchange(error: RuntimeError) -> bool:
 
 
 def _gone(error: Exception) -> LostRankError:
-    return LostRankError(f"Expected rank 0 to go on; it is gone ({_line(error)}). {_RESUME}")
+    return LostRankError(f"Expected the store of the ranks; it is gone ({_line(error)}). {_RESUME}")
 
 
 def _line(error: BaseException) -> str:

@@ -8,15 +8,16 @@ import importlib.util
 import logging
 import os
 import secrets
+import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lang_envs.errors import MissingExtraError, install_command
 from lang_envs.machine import n_cores
-from poad_sb3.distributed.leftovers import bases, make_folder, remove_folder, remove_leftovers
 from poad_sb3.errors import WorkerError
 
 __all__ = ["RayConnection", "local_settings"]
@@ -129,7 +130,6 @@ def _join(address: str) -> None:
 
 
 def _start() -> None:
-    remove_leftovers(_PREFIX)
     if "ray" in sys.modules and not RayConnection._token and os.environ.get(_LOOPBACK) != "0":
         _log.warning("Ray was imported before and listens on all interfaces. Fix: set %s=0 first.", _LOOPBACK)
     folder = _make_folder()
@@ -167,17 +167,18 @@ def _end() -> None:
         os.environ.pop(name, None)
         if value is not None:
             os.environ[name] = value
-    remove_folder(folder)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make_folder() -> Path:
-    for base in bases():
-        if len(base) + len(_PREFIX) + 22 <= _LONGEST_FOLDER:
+    bases = list(dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")))
+    for base in bases:
+        if len(base) + len(_PREFIX) + 9 <= _LONGEST_FOLDER:
             with contextlib.suppress(OSError):
-                return make_folder(_PREFIX, base)
+                return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
     raise WorkerError(
         f"Expected a folder with a path of at most {_LONGEST_FOLDER} characters for Ray's sockets; got none in "
-        f"{', '.join(bases())}. Fix: set TMPDIR to a folder with a short path."
+        f"{', '.join(bases)}. Fix: set TMPDIR to a folder with a short path."
     )
 
 

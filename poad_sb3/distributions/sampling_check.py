@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,8 +167,7 @@ def log_prob_error(scored: Sequence[Tensor], reference: Sequence[Tensor]) -> flo
     return max(_difference(*pair) for pair in zip(scored, reference, strict=True))
 
 
-@dataclass(frozen=True)
-class ModelReport:
+class ModelReport(NamedTuple):
     """Results of the examination of one model.
 
     Attributes:
@@ -190,10 +188,6 @@ class ModelReport:
     export_problem: str
     passes: str
     verdict: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields, for JSON."""
-        return asdict(self)
 
 
 def examine_model(model: str | ModelFactory) -> ModelReport:

@@ -1,31 +1,32 @@
 """Exports of a trained agent: a PEFT adapter, or a model with the adapter merged in, to load without this package.
 
-exported = export_policy(model, "salad-adapter")
-print(exported.code)  # Python that loads it
+folder = export_policy(model, "salad-adapter")  # its README.md has the Python that loads it
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import secrets
+import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from huggingface_hub import ModelCard, ModelCardData
 from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import AuxiliaryTrainingWrapper
+from safetensors import SafetensorError
 from stable_baselines3.common.base_class import BaseAlgorithm
 from transformers import GenerationConfig
 
 from poad_sb3.badq.policy import BADQPolicy
 from poad_sb3.common.policies import LLMPolicy
-from poad_sb3.distributions.sampling_check import EXPORT_TOLERANCE, log_prob_error, merged_copy, probe_log_probs
+from poad_sb3.distributions.sampling_check import EXPORT_TOLERANCE, merged_copy
 from poad_sb3.errors import ExportError
-from poad_sb3.export.folder import new_folder, write_manifest
 from poad_sb3.language_model import smollm2
 from poad_sb3.language_model.gguf import is_gguf
 from poad_sb3.language_model.language_model import LanguageModel
@@ -34,23 +35,11 @@ from poad_sb3.language_model.lora import is_quantized
 from poad_sb3.settings.model import Check
 from poad_sb3.settings.sampling import ActionSampling
 
-__all__ = ["Export", "export_policy"]
+__all__ = ["export_policy"]
 
 _LONGEST = 300
 """Maximum number of characters of a library's error that are shown."""
 _CARD = Path(__file__).with_name("model_card.md")
-
-
-class Export(NamedTuple):
-    """An export that was written.
-
-    Attributes:
-        folder: Folder of the export, absolute.
-        code: Python code that loads the export.
-    """
-
-    folder: Path
-    code: str
 
 
 def export_policy(
@@ -58,32 +47,27 @@ def export_policy(
     folder: str | Path,
     *,
     merge: bool = False,
-    overwrite: bool = False,
-) -> Export:
-    """Write a policy's language model for use with transformers (and peft) alone.
+) -> Path:
+    """Write a policy's language model for use with transformers (and peft) alone; return its folder, absolute.
 
     The folder holds a PEFT adapter, or the weights of the base model with the adapter merged in; and the tokenizer, the
-    template of prompts and a model card. The live model stays as it is: merging is done in a copy in the CPU's memory,
-    the only copy at any time. A model without an adapter is written without a copy.
+    template of prompts and a model card with the code that loads it. The live model stays as it is: merging is done in
+    a copy in the CPU's memory, the only copy at any time. A model without an adapter is written without a copy.
 
     Args:
         model: Policy, or algorithm, whose name and steps are then in the model card.
-        folder: Folder to create. It comes whole or not at all.
+        folder: Folder to create; an empty one may be there. It comes whole or not at all.
         merge: Whether to merge the adapter into the weights of the base model instead of writing the adapter.
-        overwrite: Whether to replace an earlier export.
 
     Raises:
-        ExportError: If the policy cannot be exported, or the folder cannot be written; the folder is then unchanged.
+        ExportError: If the policy cannot be exported, or the folder cannot be written or holds something.
             Without `merge`: if the whole model was trained, so that there is no adapter. With `merge`: if the base
-            model is quantised, or ties embeddings that were adapted, or if the written model gives other
+            model is quantised, or ties embeddings that were adapted, or if the merged model gives other
             log-probabilities than the policy, unless the policy's `check` is `"warn"`.
     """
     policy = _policy_of(model)
-    about, base = _about(model, policy, merge)
-    final = Path(folder).resolve()
-    if base == final:
-        raise ExportError(f"Expected another folder than that of the base model; got {folder}. Fix: choose another.")
-    with new_folder(final, overwrite=overwrite) as scratch:
+    about, final = _about(model, policy, merge), Path(folder).resolve()
+    with _new_folder(final) as scratch:
         if merge:
             _write_merged(policy, scratch)
         else:
@@ -92,16 +76,30 @@ def export_policy(
         _tokenizer(policy).save_pretrained(scratch)
         (scratch / "poad_prompt.json").write_text(json.dumps(about["prompt"], indent=2) + "\n", "utf-8")
         _model_card(about).save(scratch / "README.md")
-        write_manifest(scratch, about)
-    if merge:
-        loader, arguments = "transformers import AutoModelForCausalLM", repr(str(final))
-    else:
-        loader, arguments = "peft import AutoPeftModelForCausalLM", f"{str(final)!r}, dtype={about['dtype']!r}"
-    code = f"from {loader}\nmodel = {loader.split()[-1]}.from_pretrained({arguments})"
-    if not merge:  # of a merged model they are loaded with it
-        code += "\nfrom transformers import GenerationConfig\n"
-        code += f"model.generation_config = GenerationConfig.from_pretrained({str(final)!r})"
-    return Export(final, code)
+    return final
+
+
+@contextmanager
+def _new_folder(final: Path) -> Iterator[Path]:
+    """Yield a scratch folder that gets the name at the end; a killed process leaves it as `.NAME.XXXXXXXX.tmp`."""
+    if final.is_file() or (final.is_dir() and any(final.iterdir())):
+        raise ExportError(f"Expected a new or empty folder; {final} is something else. Fix: remove it or name another.")
+    scratch = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        scratch.mkdir(parents=True)
+        yield scratch
+        for path in scratch.iterdir():
+            path.chmod((scratch / "README.md").stat().st_mode)  # safetensors makes files for their owner alone
+        if final.is_dir():
+            final.rmdir()
+        scratch.rename(final)
+    except (OSError, SafetensorError) as error:
+        raise ExportError(
+            f"Expected to write the folder {final}; got {type(error).__name__}: {error}. "
+            "Fix: make room or choose another folder."
+        ) from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 # ---------------------------------------------------------------------- the agent
@@ -122,8 +120,8 @@ def _policy_of(model: BaseAlgorithm | LLMPolicy) -> LLMPolicy:
     return policy
 
 
-def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> tuple[dict[str, Any], Path | None]:
-    """Return the facts of the model card and the manifest, and the folder of the base model if it has one."""
+def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> dict[str, Any]:
+    """Return the facts of the model card."""
     lm, settings = policy.lm, policy._get_constructor_parameters()
     commit = getattr(lm.base.config, "_commit_hash", None)
     folder = _base_folder(lm.source.model, commit, merge)
@@ -131,7 +129,7 @@ def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> 
     base = lm.source.name if folder is None or merge else folder.as_posix()
     if folder is not None and Path(base).is_dir() and merge:
         base = folder.name
-    about = {
+    return {
         "kind": "merged" if merge else "adapter",
         "base": base,
         "is_local": folder is not None,
@@ -151,7 +149,6 @@ def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> 
         "algorithm": type(model).__name__ if isinstance(model, BaseAlgorithm) else None,
         "num_timesteps": model.num_timesteps if isinstance(model, BaseAlgorithm) else None,
     }
-    return about, folder
 
 
 def _base_folder(model: Any, commit: str | None, merge: bool) -> Path | None:
@@ -229,25 +226,17 @@ def _write_adapter(network: Any, folder: Path, about: Mapping[str, Any]) -> None
         )
     # "auto" would ask the hub whether the vocabulary has grown; it never does here.
     network.save_pretrained(str(folder), save_embedding_layers=False)
-    path, live_config = folder / "adapter_config.json", network.peft_config["default"]
-    config = json.loads(path.read_text("utf-8"))
-    config |= {"base_model_name_or_path": about["base"], "revision": about["revision"]}
-    for name, value in config.items():
-        if isinstance(getattr(live_config, name, None), set):  # its order is another in every process
-            value.sort()
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
+    config = copy.copy(network.peft_config["default"])
+    config.base_model_name_or_path, config.revision, config.inference_mode = about["base"], about["revision"], True
+    for name, value in vars(config).items():
+        if isinstance(value, set):  # its order is another in every process
+            setattr(config, name, sorted(value))
+    config.save_pretrained(str(folder))
 
 
 def _write_merged(policy: LLMPolicy, folder: Path) -> None:
-    """Write the merged model as transformers does, read it back, and compare."""
+    """Write the merged model as transformers does."""
     merged, difference = _merged(policy.lm)
-    kind, merged.generation_config = type(merged), _generation_config(policy)
-    with no_progress_bars():
-        merged.save_pretrained(folder)
-        expected = probe_log_probs(policy.lm, merged.float())  # the file is read in float32 too
-        del merged  # before it is loaded again
-        written = kind.from_pretrained(folder, dtype=torch.float32)
-    difference = max(difference, log_prob_error(expected, probe_log_probs(policy.lm, written)))
     if difference >= EXPORT_TOLERANCE:
         message = (
             f"Expected a merged model with the policy's log-probabilities within {EXPORT_TOLERANCE}; those of "
@@ -256,6 +245,9 @@ def _write_merged(policy: LLMPolicy, folder: Path) -> None:
         if policy.check is Check.ERROR:
             raise ExportError(message)
         warnings.warn(message, RuntimeWarning, stacklevel=3)
+    merged.generation_config = _generation_config(policy)
+    with no_progress_bars():
+        merged.save_pretrained(folder)
 
 
 def _merged(lm: LanguageModel) -> tuple[Any, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -13,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stable_baselines3.common.logger import KVWriter, Logger, TensorBoardOutputFormat
+from stable_baselines3.common.logger import HumanOutputFormat, KVWriter, Logger, TensorBoardOutputFormat
 
 import lang_envs
 from lang_envs.files import lock, write_text
@@ -294,7 +295,9 @@ def differences(recorded: Mapping[str, Any], given: Mapping[str, Any], prefix: s
 
 
 def run_logger(folder: RunFolder, up_to: int) -> Logger:
-    """Create a logger that writes `progress.csv` and events of TensorBoard.
+    """Create a logger that writes `progress.csv` and events of TensorBoard, and prints where there is no terminal.
+
+    On a terminal SB3's progress bar is shown instead.
 
     Args:
         folder: Folder of the run.
@@ -305,4 +308,6 @@ def run_logger(folder: RunFolder, up_to: int) -> Logger:
         ResumableCSV(folder.progress, up_to),
         TensorBoardOutputFormat(str(folder.path / "tensorboard")),
     ]
+    if not sys.stdout.isatty():
+        formats.append(HumanOutputFormat(sys.stdout))
     return Logger(folder=str(folder.path), output_formats=formats)

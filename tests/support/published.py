@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from poad_sb3.credit.advantages import Bools, Floats
 from poad_sb3.credit.padded import Turns
-from poad_sb3.errors import UndefinedAdvantageError
 
 __all__ = [
     "bilevel_by_rewards",
@@ -25,6 +24,10 @@ __all__ = [
 ]
 
 Integers = NDArray[np.integer]
+
+
+class UndefinedAdvantageError(ValueError):
+    """A batch for which a published recursion defines no advantages."""
 
 
 def stream_gae(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -14,10 +13,10 @@ from poad_sb3.distributed import Ranks
 __all__ = ["in_ranks"]
 
 
-def in_ranks(*programs: Callable[[Ranks], Any], timeout: float = 20.0) -> list[Any]:
+def in_ranks(*programs: Callable[[Ranks], Any]) -> list[Any]:
     """Run a program in each rank; return results, or exceptions."""
     store = dist.HashStore()
-    ranks = [Ranks(number, len(programs), store, None, timedelta(seconds=timeout)) for number in range(len(programs))]
+    ranks = [Ranks(number, len(programs), store) for number in range(len(programs))]
 
     def run(number: int) -> Any:
         try:
@@ -26,7 +25,4 @@ def in_ranks(*programs: Callable[[Ranks], Any], timeout: float = 20.0) -> list[A
             return error
 
     with ThreadPoolExecutor(len(programs)) as pool:
-        results = list(pool.map(run, range(len(programs))))
-    for rank in ranks:
-        rank.end()
-    return results
+        return list(pool.map(run, range(len(programs))))

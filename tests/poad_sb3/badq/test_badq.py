@@ -528,8 +528,8 @@ def test_diverged_heads_are_refused():
     [
         ({"policy": "MlpPolicy"}, ValueError, r"Expected policy to be one of .*got 'MlpPolicy'\. Fix: BADQ\("),
         ({"env": "CartPole-v1"}, UnsupportedEnvError, r"TokenSequence action space; got Discrete.*Fix"),
-        ({"tau": 0}, ValueError, r"Expected tau above 0, or the target head never moves.*; got 0\. Fix"),
-        ({"soft": "no"}, ValueError, r"Expected soft to be True or False; got 'no'\. Fix: the default is False"),
+        ({"tau": 0}, ValueError, r"Expected tau to be a number above 0, at most 1; got 0\."),
+        ({"soft": "no"}, TypeError, r"Expected soft to be True or False; got 'no'\."),
         ({"policy_kwargs": {"beta": 1.0}}, ValueError, "policy_kwargs among .*'beta'"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -260,7 +260,7 @@ def test_fewer_steps_than_are_trained_are_refused(run: Run, straight: Path) -> N
 
 def test_a_finished_run_may_be_resumed_with_the_same_words(run: Run) -> None:
     for _ in range(2):  # 20 steps are two rollouts
-        output = run("train", ENV_ID, *SMALL, "--steps", "20", "--out", "run", "--set", "paper_mode=No", "--resume")
+        output = run("train", ENV_ID, *SMALL, "--steps", "20", "--out", "run", "--set", "paper_mode=False", "--resume")
     assert f"from step {2 * N} to {2 * N}" in output
     assert json.loads(Path("run/config.json").read_text())["arguments"]["paper_mode"] is False
 
@@ -281,10 +281,7 @@ def test_another_environment_or_a_run_without_resume_is_refused(run: Run, straig
 @pytest.mark.parametrize(
     ("key", "value", "match"),
     [
-        ("prompt_template", {"kind": "chat"}, "prompt_template.kind is 'chat' in the run, and 'completion'"),
-        ("dataset", "abc", "dataset is 'abc' in the run, and None"),
-        ("model", {"fingerprint": "abc"}, "fingerprint is 'abc' in the run"),
-        ("arguments", {"gamma": 0.9}, r"gamma is 0\.9 in the run, and 0\.95 is asked for"),
+        ("dataset", "abc", "Expected the table that the run began with, of digest abc; got None. Fix: restore"),
         ("algorithm", "NTPO", "Expected a checkpoint of NTPO; got one of POAD"),
     ],
 )
@@ -335,8 +332,9 @@ def test_rejects_a_truncated_checkpoint(run: Run, straight: Path) -> None:
         (("train", ENV_ID, "--preset", "paper/vritualhome"), "Did you mean paper/virtualhome"),
         (("train", ENV_ID, "--set", "gama=1"), "Expected arguments of POAD; got 'gama'. Did you mean gamma"),
         (("train", ENV_ID, "--set", "gamma"), "Expected --set NAME=VALUE.*; got 'gamma'"),
-        (("train", ENV_ID, "--set", "gamma=high"), "Expected gamma to be a number; got 'high'"),
-        (("train", ENV_ID, "--set", "paper_mode=maybe"), "Expected paper_mode to be true or false; got 'maybe'"),
+        (("train", ENV_ID, "--set", "gamma=high"), "Expected gamma between 0 and 1; got 'high'"),
+        (("train", ENV_ID, "--set", "paper_mode=maybe"), "Expected paper_mode to be True or False; got 'maybe'"),
+        (("train", ENV_ID, "--set", "policy_kwargs=[1]"), r"Expected policy_kwargs to be a mapping; got \[1\]"),
         (("train", ENV_ID, "--set", "device=cuda:99"), "Expected a device that torch can use here; got 'cuda:99'"),
         (("train", ENV_ID, "--algo", "badq"), r"BADQ is trained from Python: poad_sb3\.BADQ"),
         (("train", ENV_ID, "--set", "seed=1"), "seed, which is set by --seed"),
@@ -358,21 +356,6 @@ def test_settings_that_do_not_fit_the_environment_leave_no_run(run: Run) -> None
     assert "Fix: POAD, NTPO, or TurnPPO" in run(*train, "--algo", "TWOSOME", code=1)
     assert not RunFolder(Path("mine")).config_file.exists()
     run(*train, "--dry-run")  # refused if the folder held a run
-
-
-@pytest.mark.parametrize(
-    ("env_id", "sampling", "model", "methods"),
-    [
-        ("DataSciCoding-airlines-v0", "free", "pocket-coder", "POAD, NTPO, ARCHER, TurnPPO.*ReBN"),
-        (ENV_ID, "trie", "pocket", "POAD.*BADQ"),
-    ],
-)
-def test_the_doctor_shows_how_an_agent_would_act(
-    run: Run, env_id: str, sampling: str, model: str, methods: str
-) -> None:
-    shown = run("doctor", env_id)
-    assert re.search(rf"action_sampling +{sampling}\nmodel +{model}\nmethods +{methods}$", shown.strip())
-    assert json.loads(run("doctor", env_id, "--json"))["model"] == model
 
 
 @pytest.mark.matrix

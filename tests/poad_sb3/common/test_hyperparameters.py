@@ -203,7 +203,7 @@ def test_the_preset_of_a_model_lies_beneath_the_given_arguments(monkeypatch) -> 
 
 
 KITCHEN = "Overcooked-LettuceSalad-v0"
-NO_PRESET = r"the general defaults, .* \(tiny has presets for POAD on the trie in overcooked alone\)"
+NO_PRESET = r"the general defaults, .* \(tiny has tiny/overcooked\)"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from poad_sb3.common.generations import decode
-from poad_sb3.common.token_fields import prompt_texts
+from poad_sb3.common.token_fields import decode, prompt_texts
 
 TEXTS = ("You are in the kitchen.\n\n  Action:", "Grüße 👍, ünd 日本", "wait")
 

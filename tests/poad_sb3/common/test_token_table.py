@@ -19,8 +19,8 @@ from zoo import ZOO
 
 from poad_sb3 import POAD
 from poad_sb3.common.callbacks import GenerationTableCallback
-from poad_sb3.common.generations import Generation, TokenEntry, print_generations, token_texts
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.common.token_fields import token_texts
 
 N = 16
 
@@ -118,7 +118,7 @@ def test_the_callback_changes_no_weight(tmp_path: Path) -> None:
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-# ------------------------------------------------------------------ TensorBoard and the terminal
+# ------------------------------------------------------------------ TensorBoard
 
 
 def test_tensorboard_alone_shows_the_table(tmp_path: Path) -> None:
@@ -136,18 +136,6 @@ def test_tensorboard_alone_shows_the_table(tmp_path: Path) -> None:
     assert [event.step for event in logged] == [N, 2 * N]
     text = logged[-1].tensor_proto.string_val[0].decode()
     assert all(line["action"] in text for line in stored(tmp_path)[-2:])
-
-
-def entry(text: str, advantage: float, *, forced: bool = False) -> TokenEntry:
-    return TokenEntry(text, 1.0 if forced else 0.5, forced, 0.0, advantage, 0.0)
-
-
-def test_control_characters_of_texts_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
-    generation = Generation(1, 0, "a\nb\x1b[2J[bold]", "", 1.0, None, None, None, (entry("\x1b[31m[red]", 1.0),))
-    print_generations([generation])
-    shown = capsys.readouterr().out
-    assert "a\nb\\x1b[2J[bold]" in shown
-    assert "\\x1b[31m[red]" in shown
 
 
 # ------------------------------------------------------------------ texts of tokens

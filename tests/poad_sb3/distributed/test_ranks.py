@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,22 +89,6 @@ def test_a_seed_that_the_user_has_given_is_kept() -> None:
     envs.reset()
     alone.reset()
     assert envs.env_method("get_state") == alone.env_method("get_state")
-
-
-def test_rank_0_ends_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A launcher ends rank 0 as soon as another rank ends: its own report of the error would be lost."""
-    monkeypatch.setattr("poad_sb3.distributed.ranks._BEAT", 0.05)
-    ended: list[int] = []
-
-    def program(ranks: Ranks) -> None:
-        if ranks.is_first:
-            time.sleep(0.6)
-            ranks.end()
-        ranks.wait_until_first_ends()
-        ended.append(ranks.rank)
-
-    assert in_ranks(program, program) == [None, None]
-    assert ended == [0, 1]
 
 
 def test_ranks_of_other_settings_are_refused() -> None:
@@ -249,3 +232,28 @@ def test_a_lost_rank_is_followed_by_a_resumed_run(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(typer.Exit) as end:
         ranks_of_cli.launch_ranks(2, request, tmp_path)
     assert end.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:127] can't allocate memory"), RuntimeError),
+        (RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer"), LostRankError),
+        (dist.DistBackendError("NCCL error"), LostRankError),  # type: ignore[attr-defined]
+    ],
+)
+def test_only_errors_of_an_exchange_are_those_of_another_rank(
+    error: Exception, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After any other one the same training would end in the same way."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(dist, "all_gather_object", fails)
+
+    def program(ranks: Ranks) -> None:
+        with ranks.data_parallel():
+            ranks.merge({ranks.rank: "result"})
+
+    assert [type(error) for error in in_ranks(program, program)] == [expected] * 2

@@ -1,4 +1,4 @@
-"""Rows with a driver of their own: killed drivers, removed nodes, and leftovers."""
+"""Rows with a driver of their own: killed drivers, and removed nodes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from typing import Any
 import pytest
 from ray_nodes import SimulatedCluster
 from ray_users import alive, relatives, until
-
-from lang_envs.files import lock
-from poad_sb3.distributed.leftovers import make_folder, remove_folder, remove_leftovers
 
 ROOT = Path(__file__).parents[3]
 HEAD = """
@@ -77,17 +74,15 @@ def drivers() -> Iterator[list[Driver]]:
 
 
 @pytest.fixture(scope="module")
-def killed() -> Iterator[list[tuple[set[int], Path]]]:
-    """Processes and folders of killed drivers: nothing is left at the end of this file.
+def killed() -> Iterator[list[set[int]]]:
+    """Processes of killed drivers: none is left at the end of this file.
 
     Ray's two agents live for a minute after their driver; other tests run meanwhile.
     """
-    families: list[tuple[set[int], Path]] = []
+    families: list[set[int]] = []
     yield families
-    for family, folder in families:
+    for family in families:
         until(lambda family=family: not alive(family), 150)
-        remove_leftovers("le-ray-")
-        assert not folder.exists(), "the next cluster removes the folder"
 
 
 LIVES = """
@@ -104,9 +99,7 @@ sys.stdin.read() if len(sys.argv) > 3 else None
 
 @pytest.mark.process
 @pytest.mark.timeout(240)
-def test_a_killed_driver_leaves_no_process(
-    drivers: list[Driver], killed: list[tuple[set[int], Path]], tmp_path: Path
-) -> None:
+def test_a_killed_driver_leaves_no_process(drivers: list[Driver], killed: list[set[int]], tmp_path: Path) -> None:
     drivers.append(Driver(tmp_path, LIVES, str(tmp_path), "300"))
     facts = drivers[0].hear()
     until(lambda: list(tmp_path.glob(f"{facts['actors'][1]}-*")))  # in mid-step
@@ -115,7 +108,7 @@ def test_a_killed_driver_leaves_no_process(
     drivers[0].process.send_signal(signal.SIGKILL)
     drivers[0].process.wait()
     until(lambda: not alive(set(facts["actors"])), 30)
-    killed.append((family, Path(facts["folder"])))
+    killed.append(family)
 
 
 @pytest.mark.process
@@ -193,20 +186,3 @@ def test_an_address_gets_a_token_where_asked(
         drivers.append(Driver(tmp_path, CONNECT, cluster.address, imports=""))
         assert "copy its ~/.ray/auth_token to this machine and set RAY_AUTH_MODE=token" in drivers[1].hear()["error"]
         drivers[1].end()
-
-
-def test_folders_of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    dead, held, other = (tmp_path / name for name in ("le-ray-1-dead", "le-ray-1-held", "other"))
-    for folder in (dead, held, other):
-        folder.mkdir()
-        (folder / ".lock").touch()
-    holder = os.open(held / ".lock", os.O_RDWR)
-    lock(holder)
-    made = make_folder("le-ray-", str(tmp_path))
-    remove_leftovers("le-ray-")
-    assert sorted(tmp_path.iterdir()) == sorted([held, other, made])
-    os.close(holder)
-    remove_leftovers("le-ray-")
-    remove_folder(made)
-    assert [*tmp_path.iterdir()] == [other]

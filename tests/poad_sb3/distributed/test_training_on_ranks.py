@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,6 @@ from rank_runs import (
 from ray_users import outside, relatives, until
 
 from poad_sb3.distributed import current_ranks
-from poad_sb3.distributed.leftovers import remove_leftovers
 from poad_sb3.language_model import lm_head
 
 pytestmark = [
@@ -95,7 +93,7 @@ while True:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no SIGSTOP")
-def test_a_stopped_rank_is_noticed_within_the_time_out(tmp_path: Path) -> None:
+def test_a_stopped_rank_is_noticed_at_the_time_out(tmp_path: Path) -> None:
     """Under plain torchrun: rank 0 names the cause, and torchrun ends both."""
     (script := tmp_path / "stopped.py").write_text(STOPPED)
     done = start("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script))
@@ -135,9 +133,6 @@ def test_a_killed_launcher_leaves_no_process(tmp_path: Path) -> None:
     wait_for_step(folder, EVERY, process)
     process.kill()
     process.wait()
-    (left,) = Path(tempfile.gettempdir()).glob(f"poad-ranks-{process.pid}-*")
-    remove_leftovers("poad-ranks-")
-    assert not left.exists(), "as the next command does"
     end = time.monotonic() + 60
     while processes(folder):
         assert time.monotonic() < end, processes(folder)

@@ -90,7 +90,7 @@ def test_layers_on_a_tied_weight_have_one_adapter(tiny: Callable[[str], str], tm
     ids = torch.tensor([[7, 9, 30, 12, 5]])
     with torch.no_grad():
         ours = agent.policy.lm.base(input_ids=ids, use_cache=False).logits.log_softmax(-1)
-        folder = export_policy(agent, tmp_path / "merged", merge=True).folder
+        folder = export_policy(agent, tmp_path / "merged", merge=True)
         theirs = AutoModelForCausalLM.from_pretrained(folder)(input_ids=ids, use_cache=False).logits.log_softmax(-1)
         before = AutoModelForCausalLM.from_pretrained(tiny("zamba2"))(input_ids=ids, use_cache=False).logits
     torch.testing.assert_close(theirs, ours, atol=1e-4, rtol=0)

@@ -18,14 +18,14 @@ from poad_runs import Run
 from safetensors.torch import load_file
 from tiny_architectures import MODELS, save
 from toy import Collector, LampEnv, children_after, everything, make_agent, randomise, save_small_model, weights_of
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 from zoo import ZOO
 from zoo import save as save_zoo
 
 from poad_sb3 import BADQ, POAD
+from poad_sb3.distributions import sampling_check
 from poad_sb3.errors import ExportError
-from poad_sb3.export.export import Export, export_policy
-from poad_sb3.export.folder import MANIFEST
+from poad_sb3.export.export import export_policy
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.prompts import Question
@@ -38,11 +38,11 @@ LAMP_WORDS = "<unk> The lamp is red green blue . You have 1 2 3 moves left press
 TRAINING: dict[str, Any] = {"n_steps": 16, "batch_size": 8, "n_epochs": 2, "learning_rate": 5e-3}
 SMALL = {"critic_arch": (8,)}
 ADAPTER_FILES = {
-    "README.md", "adapter_config.json", "adapter_model.safetensors", "generation_config.json", MANIFEST,
+    "README.md", "adapter_config.json", "adapter_model.safetensors", "generation_config.json",
     "poad_prompt.json", "tokenizer.json", "tokenizer_config.json",
 }  # fmt: skip
 MERGED_FILES = {
-    "README.md", "config.json", "generation_config.json", "model.safetensors", MANIFEST, "poad_prompt.json",
+    "README.md", "config.json", "generation_config.json", "model.safetensors", "poad_prompt.json",
     "tokenizer.json",
     "tokenizer_config.json",
 }  # fmt: skip
@@ -94,11 +94,11 @@ def plain_probabilities(model: Any, folder: Path) -> dict[str, float]:
     return probabilities
 
 
-def loaded(exported: Export) -> Any:
-    """The model, by the lines that were promised."""
+def loaded(exported: Path) -> Any:
+    """The model, by the lines of the model card."""
+    (code,) = re.findall(r"```python\n(.*?)```", (exported / "README.md").read_text(), re.DOTALL)
     names: dict[str, Any] = {}
-    exec(exported.code, names)
-    assert exported.code.count("\n") <= 3
+    exec(code.replace("path/of/this/folder", str(exported)), names)
     return names["model"].eval()
 
 
@@ -116,14 +116,12 @@ def test_an_adapter_acts_the_same_in_plain_peft(trained: POAD, tmp_path: Path) -
     exported = export_adapter(trained, tmp_path / "deep" / "adapter")
     ours = trained.policy.action_probabilities(TEXT, ACTIONS)
     base = AutoModelForCausalLM.from_pretrained(POCKET_FOLDER)
-    before = plain_probabilities(base, exported.folder)
-    assert_same(
-        ours, plain_probabilities(PeftModel.from_pretrained(base, exported.folder).eval(), exported.folder), 1e-5
-    )
-    assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-5)
+    before = plain_probabilities(base, exported)
+    assert_same(ours, plain_probabilities(PeftModel.from_pretrained(base, exported).eval(), exported), 1e-5)
+    assert_same(ours, plain_probabilities(loaded(exported), exported), 1e-5)
     assert max(abs(ours[action] - before[action]) for action in ours) > 0.02, "the training has changed something"
-    assert set(contents(exported.folder)) == ADAPTER_FILES
-    config = json.loads((exported.folder / "adapter_config.json").read_text())
+    assert set(contents(exported)) == ADAPTER_FILES
+    config = json.loads((exported / "adapter_config.json").read_text())
     assert (config["base_model_name_or_path"], config["revision"]) == (str(POCKET_FOLDER), None)
     assert (config["inference_mode"], config["target_modules"]) == (True, ["q_proj", "v_proj"])
 
@@ -132,13 +130,13 @@ def test_a_merged_model_acts_the_same_in_plain_transformers(trained: POAD, tmp_p
     exported = export_merged(trained, tmp_path / "merged")
     ours = trained.policy.action_probabilities(TEXT, ACTIONS)
     theirs = loaded(exported)
-    assert_same(ours, plain_probabilities(theirs, exported.folder), 1e-4)
-    assert set(contents(exported.folder)) == MERGED_FILES
+    assert_same(ours, plain_probabilities(theirs, exported), 1e-4)
+    assert set(contents(exported)) == MERGED_FILES
     assert theirs.get_input_embeddings().weight is theirs.get_output_embeddings().weight, "tied as before"
-    assert "lm_head.weight" not in load_file(exported.folder / "model.safetensors")
+    assert "lm_head.weight" not in load_file(exported / "model.safetensors")
     assert theirs.dtype == torch.float32
-    assert not any(str(POCKET_FOLDER).encode() in data for data in contents(exported.folder).values()), "of its base"
-    assert trained.policy.lm.fingerprint in (exported.folder / "README.md").read_text()
+    assert not any(str(POCKET_FOLDER).encode() in data for data in contents(exported).values()), "of its base"
+    assert trained.policy.lm.fingerprint in (exported / "README.md").read_text()
 
 
 @pytest.mark.parametrize("merge", [False, True])
@@ -150,7 +148,7 @@ def test_a_model_of_a_relative_folder(
     exported = export_policy(agent, tmp_path / "out", merge=merge)
     monkeypatch.chdir(tmp_path)
     ours = agent.policy.action_probabilities(TEXT, ACTIONS)
-    assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-4 if merge else 1e-5)
+    assert_same(ours, plain_probabilities(loaded(exported), exported), 1e-4 if merge else 1e-5)
     with pytest.raises(ExportError, match=r"Expected the folder of the base model, 'base'.*Fix: export from the dir"):
         export_policy(agent, "elsewhere", merge=merge)
 
@@ -161,7 +159,7 @@ def test_other_architectures(name: str, merge: bool, tmp_path: Path) -> None:
     agent = untrained(tmp_path / "base", lora=save(tmp_path / "base", kind, settings))
     exported = export_policy(agent, tmp_path / "out", merge=merge)
     ours = agent.policy.action_probabilities(TEXT, ACTIONS)
-    assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-4)
+    assert_same(ours, plain_probabilities(loaded(exported), exported), 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +175,7 @@ def test_other_adapters(lora: dict[str, Any], merge: bool, small_folder: Path, t
     agent = untrained(small_folder, lora=lora)
     exported = export_policy(agent, tmp_path / "out", merge=merge)
     ours = agent.policy.action_probabilities(TEXT, ACTIONS)
-    assert_same(ours, plain_probabilities(loaded(exported), exported.folder), 1e-4)
+    assert_same(ours, plain_probabilities(loaded(exported), exported), 1e-4)
 
 
 def test_full_fine_tuning_is_exported_merged(small_folder: Path, tmp_path: Path) -> None:
@@ -221,7 +219,7 @@ def test_a_base_of_the_hub_is_named_with_what_was_loaded(small_folder: Path, tmp
     for revision, name in ((None, "c0ffee"), ("v1", "v1")):
         agent.policy.lm.source = replace(agent.policy.lm.source, model="user/base", revision=revision)
         exported = export_adapter(agent, tmp_path / name)
-        config = json.loads((exported.folder / "adapter_config.json").read_text())
+        config = json.loads((exported / "adapter_config.json").read_text())
         assert (config["base_model_name_or_path"], config["revision"]) == ("user/base", name)
 
 
@@ -233,17 +231,13 @@ def test_generate_writes_as_the_policy_does(merge: bool, small_folder: Path, tmp
     lm = agent.policy.lm
     lm.base.generation_config.update(repetition_penalty=5.0, top_p=0.1, eos_token_id=3)
     exported = export_policy(agent, tmp_path / "out", merge=merge)
-    config = GenerationConfig.from_pretrained(exported.folder)
+    config = GenerationConfig.from_pretrained(exported)
     assert (config.do_sample, config.temperature, config.top_k, config.top_p) == (True, 0.8, 3, 1.0)
     assert (config.eos_token_id, config.max_new_tokens) == (sorted(lm.prompter.end_tokens), 9)
-    (card,) = re.findall(r"```python\n(.*?)```", (exported.folder / "README.md").read_text(), re.DOTALL)
     prompt = torch.tensor([lm.prompt_ids(TEXT)])
     (greedy,) = agent.policy.act([Question(TEXT, None)], deterministic=True)
-    for code in (card.replace("path/of/this/folder", str(exported.folder)), exported.code):
-        names: dict[str, Any] = {}
-        exec(code, names)
-        written = names["model"].generate(input_ids=prompt, do_sample=False, top_k=None, temperature=1.0)
-        assert lm.prompter.action_text(tuple(written[0, prompt.shape[1] :].tolist())) == greedy.text
+    written = loaded(exported).generate(input_ids=prompt, do_sample=False, top_k=None, temperature=1.0)
+    assert lm.prompter.action_text(tuple(written[0, prompt.shape[1] :].tolist())) == greedy.text
 
 
 @pytest.mark.parametrize(("name", "lora"), [("qwen2", {}), ("gemma2", None)])
@@ -254,8 +248,8 @@ def test_a_chat_model_is_exported_with_its_chat(tmp_path: Path, name: str, lora:
     agent = make_agent(policy_kwargs=kwargs, learning_rate=1e-3, n_steps=8, batch_size=8).learn(8)
     lm = agent.policy.lm
     exported = export_policy(agent, tmp_path / "out", merge=lora is None)
-    model, tokenizer = loaded(exported), AutoTokenizer.from_pretrained(exported.folder)
-    template = json.loads((exported.folder / "poad_prompt.json").read_text())
+    model, tokenizer = loaded(exported), AutoTokenizer.from_pretrained(exported)
+    template = json.loads((exported / "poad_prompt.json").read_text())
     system = [{"role": "system", "content": template["system"]}] if ZOO[name].supports_system else []
     first = TEXT if system else f"{template['system']}\n\n{TEXT}"
     text = tokenizer.apply_chat_template(
@@ -340,91 +334,44 @@ def test_refuses_adapters_that_cannot_be_merged(small_folder: Path, tmp_path: Pa
 
 def test_equal_exports_have_equal_bytes(trained: POAD, tmp_path: Path) -> None:
     for merge in (False, True):
-        first = contents(export_policy(trained, tmp_path / f"first {merge}", merge=merge).folder)
-        assert first == contents(export_policy(trained, tmp_path / f"second {merge}", merge=merge).folder)
+        first = contents(export_policy(trained, tmp_path / f"first {merge}", merge=merge))
+        assert first == contents(export_policy(trained, tmp_path / f"second {merge}", merge=merge))
     trained.save(tmp_path / "agent.zip")
-    loaded_again = contents(export_policy(POAD.load(tmp_path / "agent.zip"), tmp_path / "third", merge=True).folder)
+    loaded_again = contents(export_policy(POAD.load(tmp_path / "agent.zip"), tmp_path / "third", merge=True))
     assert loaded_again == first
 
 
-def test_an_export_replaces_another(trained: POAD, tmp_path: Path) -> None:
+def test_only_a_new_or_empty_folder_is_written_to(trained: POAD, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     export_adapter(trained, out)
-    with pytest.raises(ExportError, match=r"Expected a new or empty folder.*holds README.md.*overwrite=True \(poad"):
-        export_merged(trained, out)
-    assert set(contents(out)) == ADAPTER_FILES
-    export_merged(trained, out, overwrite=True)
-    assert set(contents(out)) == MERGED_FILES
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_only_exports_are_overwritten(trained: POAD, small_folder: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "thesis.txt").write_text("years of work")
-    with pytest.raises(ExportError, match=f"has no {MANIFEST} that can be read"):
-        export_adapter(trained, out, overwrite=True)
-    (out / "thesis.txt").rename(tmp_path / "thesis.txt")
-    export_adapter(trained, out)
-    (tmp_path / "thesis.txt").rename(out / "thesis.txt")
-    with pytest.raises(ExportError, match=r"also holds thesis.txt, which would be lost"):
-        export_adapter(trained, out, overwrite=True)
-    assert (out / "thesis.txt").read_text() == "years of work"
-    base = export_merged(trained, tmp_path / "base").folder
-    kept = contents(base)
-    agent = make_agent(policy_kwargs={**SMALL, "model": str(base)})
-    for merge in (False, True):
-        with pytest.raises(ExportError, match="Expected another folder than that of the base model"):
-            export_policy(agent, base, merge=merge, overwrite=True)
-    assert contents(base) == kept
-
-
-def test_refuses_files_and_the_present_folder(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("here")
-    (tmp_path / "cwd").mkdir()
-    monkeypatch.chdir(tmp_path / "cwd")
-    for target, match in {
-        tmp_path / "file": "file is a file. Fix: choose another name",
-        tmp_path: "which is the present one or above it",
-        Path("/sys/out"): "Expected to write the folder /sys/out; got (PermissionError|OSError)",
-    }.items():
-        with pytest.raises(ExportError, match=match):
-            export_adapter(trained, target)
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["cwd", "file"]
+    for target in (out, tmp_path, tmp_path / "file"):
+        with pytest.raises(ExportError, match=r"Expected a new or empty folder; .* Fix: remove it or name another"):
+            export_merged(trained, target)
+    with pytest.raises(ExportError, match=r"Expected to write the folder /sys/out; got (PermissionError|OSError)"):
+        export_adapter(trained, Path("/sys/out"))
+    assert set(contents(out)) == ADAPTER_FILES
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "out"]
 
 
 def no_room(*_: object, **__: object) -> None:
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize(("function", "merge"), [("export.write_manifest", False), ("folder._put_in_place", True)])
-def test_a_failed_export_leaves_everything_as_it_was(
-    function: str, merge: bool, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_failed_export_leaves_nothing(
+    merge: bool, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
-    export_adapter(trained, out)
-    kept = contents(tmp_path)
-    monkeypatch.setattr(f"poad_sb3.export.{function}", no_room)
-    with pytest.raises(ExportError, match=r"No space left on device.*What was there is as it was"):
-        export_policy(trained, out, merge=merge, overwrite=True)
+    monkeypatch.setattr(Path, "rename", no_room)
     with pytest.raises(ExportError, match="No space left on device"):
         export_policy(trained, tmp_path / "new", merge=merge)
-    assert contents(tmp_path) == kept
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_model_that_is_read_back_as_another_is_refused(
-    trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def changed_model(*arguments: Any, **options: Any) -> Any:
-        model = load(*arguments, **options)
-        with torch.no_grad():
-            model.get_input_embeddings().weight.mul_(1.01)
-        return model
-
-    load = LlamaForCausalLM.from_pretrained
-    monkeypatch.setattr(LlamaForCausalLM, "from_pretrained", changed_model)
+def test_a_merged_model_that_differs_is_refused(trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merged_copy = sampling_check.merged_copy
+    monkeypatch.setattr("poad_sb3.export.export.merged_copy", lambda lm: (merged_copy(lm)[0], 0.01))
     with pytest.raises(ExportError, match="Expected a merged model with the policy's log-probabilities"):
         export_merged(trained, tmp_path / "out")
     assert not list(tmp_path.iterdir())
@@ -441,13 +388,12 @@ def checkpoint(trained: POAD, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_command_on_a_run_and_again(run: Run, checkpoint: Path) -> None:
+def test_the_command_on_a_run(run: Run, checkpoint: Path) -> None:
     Path("cook").mkdir()
     Path("cook/latest.zip").write_bytes(checkpoint.read_bytes())
     assert ": 0.1 MB" in run("export", "cook", "out")
     assert "Expected a new or empty folder" in run("export", "cook", "out", code=1)
-    assert ": 3.7 MB" in run("export", "cook", "out", "--merge", "--overwrite")
-    assert "has no poad_export.json" in run("export", "cook", "cook", "--overwrite", code=1)
+    assert ": 3.7 MB" in run("export", "cook", "whole", "--merge")
     assert Path("cook/latest.zip").read_bytes() == checkpoint.read_bytes()
 
 
@@ -470,7 +416,7 @@ def test_the_command_finds_a_model_that_has_moved(run: Run, monkeypatch: pytest.
     [
         (("nowhere", "out"), "There is no checkpoint nowhere"),
         (("cut.zip", "out"), "is truncated or corrupt"),
-        (("agent.zip", "agent.zip"), "agent.zip is a file. Fix: choose another name"),
+        (("agent.zip", "agent.zip"), "Expected a new or empty folder"),
     ],
 )
 def test_refusals_of_the_command(run: Run, checkpoint: Path, arguments: tuple[str, ...], match: str) -> None:
