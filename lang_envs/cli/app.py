@@ -135,6 +135,36 @@ def _show_results(env_id: str, results: Sequence[Result]) -> None:
     console().print(", ".join(f"{count} {status.value}" for status, count in counts.items()))
 
 
+@app.command()
+def serve(
+    env_id: EnvId,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")] = 8000,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Sessions at a time.")] = 64,
+    idle_seconds: Annotated[float, typer.Option(min=1, help="Close a session after this time without a word.")] = 600,
+    package: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write a folder for OpenEnv's tools, and serve nothing.")
+    ] = None,
+    settings: Settings = None,
+) -> None:
+    """Serve an environment by OpenEnv's protocol (extra openenv)."""
+    name, kwargs = resolve(env_id), arguments(settings or ())
+    require_parts(name, kwargs)
+    try:
+        if package is not None:
+            from lang_envs.bridges.openenv_package import write_package
+
+            write_package(name, package, **kwargs)
+            console().print(f"{package}: openenv.yaml, server and client of {name}", markup=False, highlight=False)
+            return
+        from lang_envs.bridges.openenv import serve as serve_task
+
+        console().print(f"{name} at ws://{host}:{port}/ws; Ctrl-C ends it", markup=False, highlight=False)
+        serve_task(name, host=host, port=port, max_sessions=max_sessions, idle_seconds=idle_seconds, **kwargs)
+    except (LangEnvsError, OSError) as error:
+        fail(str(error))
+
+
 @app.command("check-results")
 def check_results(
     files: Annotated[
