@@ -12,7 +12,7 @@ from typing import Any
 
 import verifiers.v1 as vf
 
-from lang_envs.bridges.text import TextEnv
+from lang_envs.bridges.text_env import TextEnv
 
 __all__ = ["LangEnvsTaskset"]
 

@@ -247,3 +247,11 @@ def test_read_results(example: Example) -> None:
     out = example("read_results")
     assert re.search(r"^ +action level +10 ", out, re.MULTILINE)
     assert re.search(r"^POAD +\d+ +\d+$", out, re.MULTILINE)
+
+
+@pytest.mark.timeout(900)
+def test_trl_grpo(example: Example) -> None:
+    """Run by `make test-bridges`."""
+    pytest.importorskip("trl", reason="TRL is not installed")
+    out = example("trl_grpo", 2)
+    assert re.search(r"^[1-9]\d* environment steps in the last rollouts", out, re.MULTILINE)

@@ -47,6 +47,7 @@ USES = {
     "minigrid": _PLAY.format("BabyAIText-GoToRedBall-v0"),
     "textworld": _PLAY.format("TextWorld-CoinCollector-v0"),
     "textarena": "import gymnasium, lang_envs; gymnasium.make('TextArena-FrozenLake-v0').reset(seed=0)",
+    "openenv": "import lang_envs.bridges.openenv",
     "inspect": "import inspect_ai, lang_envs.report.exports",
     "minari": "import minari, lang_envs.report.exports",
     "video": "import moviepy; from gymnasium.wrappers import RecordVideo",

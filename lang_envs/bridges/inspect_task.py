@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lang_envs.bridges.text import TextEnv
+from lang_envs.bridges.text_env import TextEnv
 from lang_envs.errors import MissingExtraError, install_command
 
 try:

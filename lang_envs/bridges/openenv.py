@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from lang_envs.bridges.text import TextEnv
+from lang_envs.bridges.text_env import TextEnv
 from lang_envs.core import language_env
 from lang_envs.errors import LangEnvsError, MissingExtraError, install_command
 

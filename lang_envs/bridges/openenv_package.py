@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lang_envs.bridges.text import TextEnv
+from lang_envs.bridges.text_env import TextEnv
 from lang_envs.errors import LangEnvsError
 from lang_envs.files import write_text
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv
 
-from lang_envs.bridges.text import TextEnv
+from lang_envs.bridges.text_env import TextEnv
 
 Messages = list[dict[str, str]]
 

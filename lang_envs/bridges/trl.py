@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lang_envs.bridges.text import OVER, TextEnv
+from lang_envs.bridges.text_env import OVER, TextEnv
 
 
 def environment_factory(task: str, **kwargs: Any) -> Callable[[], Any]:

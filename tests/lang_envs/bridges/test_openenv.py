@@ -16,7 +16,7 @@ from openenv.cli._validation import validate_multi_mode_deployment, validate_run
 
 from lang_envs.bridges.openenv import MAX_ANSWER, MAX_MESSAGE, LangAction, LangEnvClient, make_app
 from lang_envs.bridges.openenv_package import write_package
-from lang_envs.bridges.text import TextEnv
+from lang_envs.bridges.text_env import TextEnv
 from lang_envs.errors import LangEnvsError
 
 SALAD = "Overcooked-TomatoSalad-v0"

@@ -9,7 +9,7 @@ import pytest
 import lang_envs
 from lang_envs.bridges import text_env
 from lang_envs.bridges.openenv_package import measured_reward, write_package
-from lang_envs.bridges.text import OVER
+from lang_envs.bridges.text_env import OVER
 from lang_envs.bridges.trl import environment_factory, rows
 from lang_envs.errors import LangEnvsError
 
