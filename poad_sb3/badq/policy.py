@@ -22,8 +22,8 @@ from poad_sb3.distributions.action_trie import sample_index
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
 from poad_sb3.distributions.lru_cache import LRUCache
 from poad_sb3.distributions.sampling_check import require_agreement
-from poad_sb3.language_model.critic import FeatureWhitening, ValueNetwork
 from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.value_network import FeatureWhitening, ValueNetwork
 from poad_sb3.prompts import Question
 from poad_sb3.settings import ModelSettings, unknown_setting
 from poad_sb3.settings.fields import Choice, Count, Counts

@@ -17,8 +17,8 @@ from torch import Tensor
 from poad_sb3.credit.advantages import Floats
 from poad_sb3.credit.estimators import GAE, Rollout
 from poad_sb3.distributions.base import Leaves, TokenPath
-from poad_sb3.language_model.critic import ValueNetwork
 from poad_sb3.language_model.packing import TokenRow, tree_row
+from poad_sb3.language_model.value_network import ValueNetwork
 from poad_sb3.settings.credit import CriticKind
 
 Outputs = NDArray[np.floating]

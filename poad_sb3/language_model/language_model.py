@@ -26,10 +26,12 @@ from poad_sb3.distributed.ranks import Ranks, current_ranks
 from poad_sb3.distributed.sharding import shard
 from poad_sb3.errors import ModelError, RankError
 from poad_sb3.language_model.decoding import CachedDecoding, Decoding, PlainDecoding
+from poad_sb3.language_model.fingerprint import fingerprint
 from poad_sb3.language_model.forward import decoder_of, decoder_pass, parts_of, passes_of
 from poad_sb3.language_model.gradient_checkpointing import enable_checkpointing, recomputing, spare_linear4bit
 from poad_sb3.language_model.lm_head import (
     Picks,
+    adjust_logits,
     all_logits,
     can_gather,
     gathered_logits,
@@ -37,10 +39,9 @@ from poad_sb3.language_model.lm_head import (
     vocabulary_statistics,
 )
 from poad_sb3.language_model.loading import ModelFactory, ModelSource, context_length, load
-from poad_sb3.language_model.lora import adapt, fingerprint, is_quantized
+from poad_sb3.language_model.lora import adapt, is_quantized
 from poad_sb3.language_model.packing import Group, TokenIds, TokenRow, groups_of, pack, path_to
 from poad_sb3.language_model.self_check import (
-    adjust_logits,
     check_checkpointing,
     check_model,
     check_reference,

@@ -25,6 +25,7 @@ MAX_LOGITS = 1 << 24
 SLICE_LOGITS = 1 << 22
 """Number of logits that go through the head together. Much fewer waste the product (measured: twice the time at an
 eighth)."""
+_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 _MIN_LOG_PROB = -1e4
 """Lower bound on log-probabilities: their exp is 0 already, and times a gradient they do not overflow."""
 
@@ -50,6 +51,17 @@ class Picks(NamedTuple):
         """Return the row of each token, int64 `[m]`."""
         rows = torch.arange(len(self.counts)).repeat_interleave(torch.tensor(self.counts, dtype=torch.int64))
         return moved(rows, self.tokens.device)
+
+
+def adjust_logits(logits: Tensor, config: Any) -> Tensor:
+    """Scale and cap the output of a head, as Granite, Cohere and the Gemma models do."""
+    # Each of these is a table as large as the vocabulary: not made where a model does not ask for it.
+    for name, sign in (("logits_scaling", -1), ("logits_mup_width_multiplier", -1), ("logit_scale", 1)):
+        scale = getattr(config, name, None)
+        logits = logits * scale**sign if scale else logits
+    caps = (getattr(config, name, None) for name in _SOFT_CAPS)
+    cap = next((cap for cap in caps if cap is not None), None)
+    return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 def can_gather(head: Any) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,8 +32,6 @@ _TARGETS = {
 layers."""
 _ADAPTED = (BaseTunerLayer, AuxiliaryTrainingWrapper)
 """Modules that PEFT puts around layers; `model.load_adapter` of transformers does so without a `PeftModel`."""
-_FINGERPRINT_ELEMENTS = 1 << 18
-_PROBES = ("press the button", "  two  spaces\n\tand a tab", "e\u0301 \u00e9 \u2260 1234", "x=f(a)\n    return x", "")
 
 
 def adapt(base: Any, lora: Mapping[str, Any] | None) -> Any:
@@ -169,23 +165,3 @@ def merge(network: PeftModel) -> Any:
 def _on_cpu(tensor: Tensor) -> Tensor:
     dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
     return tensor.detach().to("cpu", dtype, copy=True)
-
-
-def fingerprint(base: Any, tokenizer: Any) -> str:
-    """Return a digest of the base weights, the vocabulary, and the behaviour in which tokenizers differ.
-
-    Of each tensor at most 262,144 evenly spaced elements are read: all of the pocket model, and of a large one enough
-    that no fine-tuning passes for the original, in seconds.
-    """
-    digest = hashlib.sha256()
-    for name, tensor in sorted(base.state_dict().items()):
-        if not isinstance(tensor, torch.Tensor):
-            continue
-        flat = tensor.detach().flatten()
-        sample = flat[:: max(1, -(-flat.numel() // _FINGERPRINT_ELEMENTS))]
-        digest.update(f"{name} {tuple(tensor.shape)}".encode())
-        digest.update(sample.to("cpu", torch.float32).numpy().tobytes())
-    digest.update(json.dumps(sorted(tokenizer.get_vocab().items())).encode())
-    # Two tokenizers of one vocabulary may normalise and split in their own ways; a change of config.json can be enough.
-    digest.update(json.dumps([list(tokenizer.encode(probe)) for probe in _PROBES]).encode())
-    return digest.hexdigest()

@@ -26,7 +26,6 @@ from poad_sb3.language_model.lora import is_quantized
 from poad_sb3.language_model.packing import TokenIds, TokenRow
 
 _WINDOW_SETTINGS = ("sliding_window", "window_size", "attention_window_size")
-_SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 _REACHES = ("index_topk", "keep_window_size", "attention_chunk_size", "chunk_size")
 _LONGEST_REACH = 128
 _SIBLING = 64
@@ -57,17 +56,6 @@ class Abilities(NamedTuple):
 def is_full_precision(base: Any) -> bool:
     """Return whether passes of another shape give the same numbers to about 1e-6: float32, not quantised."""
     return bool(base.dtype == torch.float32) and not is_quantized(base)
-
-
-def adjust_logits(logits: Tensor, config: Any) -> Tensor:
-    """Scale and cap the output of a head, as Granite, Cohere and the Gemma models do."""
-    # Each of these is a table as large as the vocabulary: not made where a model does not ask for it.
-    for name, sign in (("logits_scaling", -1), ("logits_mup_width_multiplier", -1), ("logit_scale", 1)):
-        scale = getattr(config, name, None)
-        logits = logits * scale**sign if scale else logits
-    caps = (getattr(config, name, None) for name in _SOFT_CAPS)
-    cap = next((cap for cap in caps if cap is not None), None)
-    return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 @torch.no_grad()

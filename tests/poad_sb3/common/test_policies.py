@@ -13,7 +13,7 @@ from lang_envs.wrappers.admissible import admissible_observation, admissible_spa
 from poad_sb3 import POAD, LLMPolicy, ObservationError
 from poad_sb3.common.ppo_update import optimizer_step
 from poad_sb3.distributions.base import TokenPath
-from poad_sb3.language_model.critic import FeatureWhitening
+from poad_sb3.language_model.value_network import FeatureWhitening
 
 Question = tuple[str, tuple[str, ...]]
 

@@ -8,7 +8,7 @@ import torch
 from toy import ONE_STEP, collect, hold_still, run_update
 
 from poad_sb3.common.critics import TokenCritic
-from poad_sb3.language_model.critic import ReturnScale
+from poad_sb3.language_model.value_network import ReturnScale
 
 BATCHES = [(40, 5.0, 3.0), (7, -20.0, 0.1), (1, 3.0, 0.0), (300, 100.0, 50.0)]
 """Sizes, means and deviations of returns."""

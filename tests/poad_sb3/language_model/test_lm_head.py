@@ -15,9 +15,15 @@ from toy import randomise
 
 from poad_sb3.language_model import lm_head as heads
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.lm_head import Picks, all_logits, can_gather, gathered_logits, vocabulary_statistics
+from poad_sb3.language_model.lm_head import (
+    Picks,
+    adjust_logits,
+    all_logits,
+    can_gather,
+    gathered_logits,
+    vocabulary_statistics,
+)
 from poad_sb3.language_model.packing import TokenRow
-from poad_sb3.language_model.self_check import adjust_logits
 
 WIDTH, WORDS = 6, 11
 CHILDREN = ((3,), (0, 3, 3, 10), (), (1, 2), (7,), (9, 0))
