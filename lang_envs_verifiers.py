@@ -1,4 +1,4 @@
-"""verifiers: a task set of episodes, `eval lang_envs_verifiers --env.taskset.task_id ID`.
+"""verifiers: a task set of episodes, `vf-eval lang_envs_verifiers --env.taskset.env_id ID`.
 
 A module at the top level, since the loader of verifiers refuses dotted names. It needs verifiers in a Python
 environment of its own (openai<3), beside `lang_envs` alone. Rewards of the steps are in `trace.info`.
@@ -14,7 +14,7 @@ import verifiers.v1 as vf
 
 from lang_envs.bridges.text_env import TextEnv
 
-__all__ = ["LangEnvsTaskset"]
+__all__ = ["LangEnvsEnv", "LangEnvsTaskset"]
 
 
 class LangEnvsConfig(vf.TasksetConfig):  # type: ignore[misc]  # the package is not installed for type checks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 
@@ -110,9 +111,9 @@ def test_64_clients_get_their_rewards_though_one_is_killed(url):
             for _ in range(3):
                 returns.append(play(client, actions, seed=number)[0])
 
-    rude = websockets.sync.client.connect(url.replace("http", "ws") + "/ws")
-    rude.send('{"type": "reset", "data": {"seed": 1}}')
-    rude.socket.close()  # without a word
+    with websockets.sync.client.connect(url.replace("http", "ws") + "/ws") as killed:
+        killed.send('{"type": "reset", "data": {"seed": 1}}')
+        killed.socket.shutdown(socket.SHUT_RDWR)  # without a word
     threads = [threading.Thread(target=of_one_client, args=(number,)) for number in range(64)]
     for thread in threads:
         thread.start()
