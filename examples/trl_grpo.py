@@ -50,7 +50,7 @@ def clone(model, tokenizer, n_episodes):
         print(f"episode {seed}: {loss.item():.3f} nats a token", flush=True)
 
 
-def train(max_steps, out, n_oracle_episodes=12):
+def train(max_steps, out, n_oracle_episodes=6):
     """Clone, then train; return the trainer and the tasks that were played."""
     folder = smollm2.fetch()
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -68,7 +68,7 @@ def train(max_steps, out, n_oracle_episodes=12):
         max_steps=max_steps,
         num_generations=2,
         per_device_train_batch_size=2,
-        max_completion_length=400,
+        max_completion_length=1_000,
         logging_steps=1,
         use_cpu=not torch.cuda.is_available(),
         report_to="none",
