@@ -22,7 +22,9 @@ from benchmarks.performance.installing import ROOT, build, extras, listed_files
 from benchmarks.runner.machine import RESULTS
 from lang_envs import errors
 
-PACKAGES = ("lang_envs/", "poad_sb3/")
+PACKAGES = ("lang_envs/", "poad_sb3/", "lang_envs_verifiers.py")
+ELSEWHERE = {"skyrl_gym", "verifiers"}
+"""Packages of Python environments of their own, whose versions do not fit ours."""
 Archives = tuple[Path, Path]
 needs_git = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="git says which files are ours")
 
@@ -98,7 +100,7 @@ def test_every_package_that_is_imported_is_declared(archives: Archives, metadata
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
                 imported.update((name.partition(".")[0], file) for name in names)
-    others = set(imported) - set(sys.stdlib_module_names) - {"lang_envs", "poad_sb3"}
+    others = set(imported) - set(sys.stdlib_module_names) - {"lang_envs", "poad_sb3"} - ELSEWHERE
     assert {"torch", "gymnasium", "typer"} <= others
     undeclared = [name for name in others if not {normal(home) for home in homes.get(name, [name])} & declared]
     assert {one: imported[one] for one in undeclared} == {}
