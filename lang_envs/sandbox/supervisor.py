@@ -124,6 +124,7 @@ class _Evaluation:
         cpu_used: CPU seconds of the children that have ended.
         slept: Seconds that these were asleep, or waited for anything but a core.
         children: Children that run.
+        ran_out_of_time: Whether it was ended for its CPU time or time asleep.
     """
 
     client: Channel
@@ -135,6 +136,7 @@ class _Evaluation:
     cpu_used: float = 0.0
     slept: float = 0.0
     children: list[_Child] = field(default_factory=list)
+    ran_out_of_time: bool = False
 
 
 @dataclass(eq=False)
@@ -176,6 +178,8 @@ class Supervisor:
         self._opened: dict[str, float] = {}
         """Time when the split that is open was opened, by table."""
         self._clients: set[Channel] = set()
+        self._ran_out_of_time: set[Channel] = set()
+        """Clients whose last evaluation used up its time: the next one probably will, too."""
         n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _N_OTHER_FILES
         self._max_admitted = min(_MAX_ADMITTED, n_files // 4)
         self._max_clients = n_files - 2 * self._max_admitted
@@ -291,6 +295,7 @@ class Supervisor:
         if client not in self._clients:
             return
         self._clients.remove(client)
+        self._ran_out_of_time.discard(client)
         self._selector.unregister(client)
         client.close()
         self._waiting = [evaluation for evaluation in self._waiting if evaluation.client is not client]
@@ -370,7 +375,8 @@ class Supervisor:
         """Return the first task, processes taking turns, that may run beside those that run.
 
         On a table without running tasks, the first opens a split. Others that hold the same labels may join; while one
-        before them waits for other labels, only for a part of their time limit, which bounds that wait.
+        before them waits for other labels, only for a part of their time limit, which bounds that wait, and not if the last
+        evaluation of their client ran out of time.
         """
         now = time.monotonic()
         running = {child.task.table: child.task.labels for child in self._running.values() if child.task}
@@ -378,9 +384,9 @@ class Supervisor:
         for task in sorted(self._queue, key=lambda queued: self._turn(queued.evaluation)):
             if running.get(task.table, task.labels) != task.labels:
                 is_awaited.add(task.table)
-            elif (
-                task.table not in is_awaited
-                or now - self._opened[task.table] < _PREFERRED_SHARE * task.evaluation.limits["time_limit"]
+            elif task.table not in is_awaited or (
+                task.evaluation.client not in self._ran_out_of_time
+                and now - self._opened[task.table] < _PREFERRED_SHARE * task.evaluation.limits["time_limit"]
             ):
                 return task
         return None
@@ -441,6 +447,7 @@ class Supervisor:
                 used += cpu
                 slept += child.slept
             if max(used, slept) > evaluation.limits["time_limit"]:
+                evaluation.ran_out_of_time = True
                 self._finish_queued([task for task in self._queue if task.evaluation is evaluation], "time")
                 self._kill([child.task for child in evaluation.children if child.task], "time")
 
@@ -463,6 +470,9 @@ class Supervisor:
         task.evaluation.n_open -= 1
         if task.evaluation.n_open == 0 and task.evaluation in self._admitted:
             self._admitted.remove(task.evaluation)
+            self._ran_out_of_time.discard(task.evaluation.client)
+            if task.evaluation.ran_out_of_time:
+                self._ran_out_of_time.add(task.evaluation.client)
         about = {"evaluation": task.evaluation.number, "split": task.split, "end": end, "code": code}
         self._tell(task.evaluation.client, {**about, **usage})
 

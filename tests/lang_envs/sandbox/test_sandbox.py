@@ -272,7 +272,10 @@ def test_a_split_does_not_stay_open_while_another_is_wanted(sandbox: Sandbox) ->
 
 
 def test_programs_that_loop_do_not_starve_another_on_their_table(sandbox: Sandbox) -> None:
-    """Three threads evaluate endless loops again and again; a fourth has a program of five quick splits."""
+    """Three threads evaluate endless loops again and again; a fourth has a program of five quick splits, three times.
+
+    Nine or ten loops end meanwhile; were they let into an open split as others are, 26.
+    """
     is_over = threading.Event()
     limits = Limits(0.5)
     loops: list[None] = []
@@ -291,14 +294,14 @@ def test_programs_that_loop_do_not_starve_another_on_their_table(sandbox: Sandbo
     try:
         while len(loops) < 3 and all(thread.is_alive() for thread in threads):
             time.sleep(0.01)
-        answers = sandbox.run(evaluation(HONEST), limits)
+        answers = [answer for _ in range(3) for answer in sandbox.run(evaluation(HONEST), limits)]
         n_loops = len(loops) - 3
     finally:
         is_over.set()
         for thread in threads:
             thread.join()
     assert all(answer.worked for answer in answers)
-    assert n_loops < 20  # on two cores, for ten limits of time
+    assert n_loops < 18
 
 
 # ---------------------------------------------------------------------- deaths
