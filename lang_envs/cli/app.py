@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from lang_envs.cli.describe import show_description
 from lang_envs.cli.play import play_episode
 from lang_envs.cli.sandbox import sandbox_app
 from lang_envs.env_checker import CHECKS, Result, Status, iter_checks
+from lang_envs.env_checker.attacks import ATTACKS, iter_attacks
 from lang_envs.errors import LangEnvsError
 from lang_envs.recording import Recording, record_gif
 from lang_envs.registration import ALL_ROWS, ENV_ROWS, FOREIGN_ROWS, TRAINING_IDS, UNSEEN_IDS, EnvRow, registered
@@ -102,7 +104,24 @@ def play(env_id: EnvId, seed: Seed = 0, settings: Settings = None) -> None:
 
 
 @app.command()
-def check(env_id: EnvId, settings: Settings = None) -> None:
+def check(
+    env_id: EnvId,
+    settings: Settings = None,
+    attack: Annotated[
+        bool,
+        typer.Option(
+            "--attack", help="Try attack programs on an environment that runs code, in place of the contract."
+        ),
+    ] = False,
+    honest: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --attack: code that earns a reward.")
+    ] = None,
+    worthless: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --attack: a valid answer without merit, put before each program."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=1, help="With --attack: time in which a step must end.")] = 60,
+) -> None:
     """Check that an environment keeps the contract; exit code 1 if it does not."""
     name = resolve(env_id)
     kwargs = arguments(settings or ())
@@ -112,6 +131,15 @@ def check(env_id: EnvId, settings: Settings = None) -> None:
     except Exception as error:  # of the environment's own code
         message = " ".join(str(error).split())
         fail(f"Expected an environment that can be made; {env_id} raises {type(error).__name__}: {message}")
+    if attack:
+        texts: dict[str, Any] = {
+            key: path.read_text() for key, path in (("honest", honest), ("worthless", worthless)) if path
+        }
+        names = {program.name: program.description for program in ATTACKS}
+        results = iter_attacks(partial(gym.make, name, disable_env_checker=True, **kwargs), seconds=seconds, **texts)
+    else:
+        names = {point.name: point.description for point in CHECKS}
+        results = iter_checks(name, **kwargs)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     # auto_refresh would run a thread, and some checks fork
     with (
@@ -119,17 +147,20 @@ def check(env_id: EnvId, settings: Settings = None) -> None:
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # the results have those that matter
-        results = list(progress.track(iter_checks(name, **kwargs), total=len(CHECKS), description=name))
-    _show_results(env_id, results)
-    if any(result.status is Status.FAILED for result in results):
+        try:
+            done = list(progress.track(results, total=len(names), description=name))
+        except LangEnvsError as error:
+            fail(str(error))
+    _show_results(env_id, done, names)
+    if any(result.status is Status.FAILED for result in done):
         raise typer.Exit(1)
 
 
-def _show_results(env_id: str, results: Sequence[Result]) -> None:
+def _show_results(env_id: str, results: Sequence[Result], descriptions: dict[str, str]) -> None:
     table = Table("check", "result", "", title=Text(env_id), title_justify="left")
-    for point, result in zip(CHECKS, results, strict=True):
+    for result in results:
         status = Text(result.status.value, style=_STYLES[result.status])
-        table.add_row(point.name, status, Text(one_line(result.message or point.description)))
+        table.add_row(result.name, status, Text(one_line(result.message or descriptions[result.name])))
     console().print(table)
     counts = {status: sum(result.status is status for result in results) for status in Status}
     console().print(", ".join(f"{count} {status.value}" for status, count in counts.items()))

@@ -375,8 +375,8 @@ class Supervisor:
         """Return the first task, processes taking turns, that may run beside those that run.
 
         On a table without running tasks, the first opens a split. Others that hold the same labels may join; while one
-        before them waits for other labels, only for a part of their time limit, which bounds that wait, and not if the last
-        evaluation of their client ran out of time.
+        before them waits for other labels, only for a part of their time limit, which bounds that wait, and not if the
+        last evaluation of their client ran out of time.
         """
         now = time.monotonic()
         running = {child.task.table: child.task.labels for child in self._running.values() if child.task}
