@@ -270,8 +270,12 @@ class Noise(NamedTuple):
                 summary = _summary(runs, {seed: jobs[seed].name for seed in runs})
                 content["trainings"][name] = {"learning_rate": rate, **summary}
         figures = {"": noise_figure(content["trainings"])} if content["trainings"] else {}
-        if any("episode" in training for training in content["trainings"].values()):
-            figures["_episode"] = episode_figure(content["trainings"], self.task)
+        # A critic that is fitted for action-level credit alone has no values inside an action.
+        inside = {
+            name: content["trainings"][name] for name in content["trainings"] if self.arms[name][2] != ("action level",)
+        }
+        if any("episode" in training for training in inside.values()):
+            figures["_episode"] = episode_figure(inside, self.task)
         return Report(content, figures)
 
     def tables(self, content: Mapping[str, Any]) -> Iterator[Table]:
