@@ -183,7 +183,12 @@ class TokenRolloutBuffer(RolloutBuffer):
         by_unit = self.estimator.advantages(rollout)
         advantages = by_unit[step, env, np.minimum(position, by_unit.shape[-1] - 1)]
         targets = np.zeros(len(position))
-        if isinstance(self.estimator, GAE):
+        if self.estimator.has_critic:
+            if not isinstance(self.estimator, GAE):
+                raise TypeError(
+                    "Expected an estimator with a critic to derive from GAE, whose returns the critic learns; got "
+                    f"{type(self.estimator).__name__}. Fix: class {type(self.estimator).__name__}(GAE)."
+                )
             of_prefixes = self.critic.targets(self.estimator, rollout, by_unit)
             targets[has_target] = of_prefixes[step[has_target], env[has_target], position[has_target]]
 

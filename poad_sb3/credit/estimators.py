@@ -99,7 +99,7 @@ class Estimator(ABC):
     omega: float = 1.0
 
     has_critic: ClassVar[bool] = False
-    """Whether the estimator needs values.
+    """Whether the estimator needs values; it is then a subclass of `GAE`, whose `state_returns` some critics learn.
 
     Without values a rollout is whole episodes, as there is no value to bootstrap from where an episode is cut off.
     """

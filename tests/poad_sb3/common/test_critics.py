@@ -15,7 +15,7 @@ from toy import LampEnv, SaveAt, collect, everything, make_method, randomise
 from poad_sb3 import POAD
 from poad_sb3.common.critics import CRITICS, DuelingCritic, MarginalCritic, StateCritic
 from poad_sb3.credit.advantages import next_state_values
-from poad_sb3.credit.estimators import GAE, Rollout
+from poad_sb3.credit.estimators import GAE, ReturnToGo, Rollout
 from poad_sb3.distributions.base import Leaves, TokenPath
 from poad_sb3.errors import NoEffectWarning
 from poad_sb3.language_model.packing import path_to
@@ -321,3 +321,13 @@ def test_the_memory_estimate_counts_networks_and_the_states_that_they_read() -> 
 def test_estimators_without_a_critic_ignore_its_kind() -> None:
     credit = make_method("GRPO", n_envs=2, n_steps=4).credit
     assert "critic" in replace(credit).ignores
+
+
+def test_an_estimator_with_a_critic_gives_it_targets() -> None:
+    class Returns(ReturnToGo):
+        has_critic = True
+
+    agent = make_method("POAD", n_steps=4)
+    agent.rollout_buffer.estimator = Returns(0.9)
+    with pytest.raises(TypeError, match=r"Expected an estimator with a critic to derive from GAE.*got Returns\. Fix"):
+        agent.learn(4)
