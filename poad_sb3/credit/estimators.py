@@ -1,4 +1,4 @@
-"""Estimators of advantages as strategies: from the rewards, values and ends of a rollout to an advantage of each token.
+"""Estimators of advantages: from the rewards, values and ends of a rollout to an advantage of each token.
 
 `ESTIMATORS` is the only place that knows them all. Their recursions and baselines are the pure functions of
 `advantages`, `returns` and `baselines`; docs/algorithms/estimators.md compares them.
