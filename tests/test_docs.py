@@ -70,8 +70,16 @@ def test_every_family_has_a_page_that_knows_its_info(family: str) -> None:
     _, info = gym.make(env_id).reset(seed=0)
     section = page.partition("\n## `info`\n")[2]
     for key in info:
-        assert re.search(rf"^\| `{key}` \|", section + contract, re.MULTILINE), f"{key} is not explained"
+        assert re.search(rf"^\| `{key}` \|", section + contract, re.MULTILINE), (
+            f"{key} has no row in the section `info`"
+        )
     assert f"<!-- table: ids {family} -->" in page
+    for contents in ("docs/environments/index.md", "mkdocs.yml"):
+        assert f"{family.lower()}.md" in (ROOT / contents).read_text(encoding="utf-8"), f"{contents} lacks the page"
+
+
+def test_the_readme_counts_the_tasks() -> None:
+    assert f"[{len(ENV_ROWS)} text tasks]" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 # ---------------------------------------------------------------------- methods
