@@ -197,7 +197,7 @@ def setting(default: Any, kind: Setting, help: str) -> Any:
     Args:
         default: Default of the setting.
         kind: Allowed values of the setting.
-        help: Help in one line; shown in docstrings, tables and `--help`.
+        help: Help in one line; shown in the tables of the docs.
     """
     metadata = {"kind": kind, "help": help}
     if isinstance(default, Mapping):
