@@ -1,4 +1,4 @@
-"""GEM and SkyRL play the oracle's episode by their own functions; run by `make test-bridges`."""
+"""GEM, AgileRL and SkyRL play the oracle's episode by their own functions; run by `make test-bridges`."""
 
 from __future__ import annotations
 
@@ -41,6 +41,27 @@ def test_gems_vectors_give_each_environment_its_seed():
     assert observations[0] != observations[1]
     _, rewards, *_ = envs.step([envs.envs[0].oracle_action(), "nonsense"])
     assert rewards[0] > rewards[1]
+
+
+def test_agilerl_plays_the_oracles_episode():
+    """Its harness tokenizes prompts and answers, as for a model that it trains."""
+    pytest.importorskip("agilerl")
+    import torch
+    from agilerl.llm_envs.harness import RolloutHarness
+    from transformers import AutoTokenizer
+
+    from poad_sb3.pocket import model_path
+
+    tokenizer = AutoTokenizer.from_pretrained(model_path("pocket"))
+    settings = {"max_turns": 20, "apply_chat_template": False}
+    harness = RolloutHarness.from_spec("lang_envs.bridges:TextEnv", {"task": SALAD}, tokenizer, **settings)
+    prompt, _ = harness.reset(seed=0)
+    for action in oracle_actions():
+        answer = [*tokenizer(action, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
+        prompt, _, terminated, truncated, _ = harness.step(torch.cat([prompt["input_ids"], torch.tensor([answer])], 1))
+    assert (terminated, truncated, harness.done) == (True, False, True)
+    assert sum(harness.turn_rewards) == pytest.approx(ORACLE_RETURN)
+    harness.close()
 
 
 def test_skyrl_plays_the_oracles_episode():
