@@ -215,12 +215,14 @@ def test_free_frequencies_are_those_of_the_whole_vocabulary(tmp_path: Path) -> N
 def test_free_log_probs_are_those_sampled_from(tmp_path: Path) -> None:
     """And the text is the sampled one, without the space before it and the end; an empty action is one token."""
     policy = small_policy(tmp_path, max_new_tokens=4)
-    lengths = set()
-    for step in policy.act(batch_of([("press red", ("wait",))] * 100)):
+    lengths, question = set(), prompts.Question("press red", ("wait",))
+    for step in policy.act(batch_of([question[:2]] * 100)):
         ids = step.path.action
         with torch.no_grad():
-            expected = all_log_probs(policy, step.path.prompt, ids)[range(len(ids)), ids]
-        np.testing.assert_allclose(step.log_probs, expected, rtol=0, atol=1e-4)
+            table = all_log_probs(policy, step.path.prompt, ids)[: len(ids)]
+        np.testing.assert_allclose(step.log_probs, table[range(len(ids)), ids], rtol=0, atol=1e-4)
+        choices = policy.distribution.token_choices(question, step.path, ScoreCache([]))
+        np.testing.assert_allclose([one.entropy for one in choices], -(table.exp() * table).sum(-1), rtol=0, atol=1e-4)
         assert step.path.decisions == tuple(Decision(position, (), token) for position, token in enumerate(ids))
         assert policy.lm.end_token not in ids[:-1], "nothing follows the end"
         kept = [WORDS[token] for token in ids if token != policy.lm.end_token]

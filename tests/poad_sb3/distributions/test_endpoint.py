@@ -44,6 +44,8 @@ def test_training_on_actions_of_a_server() -> None:
         assert [*server.adapters] == [distribution.adapter]
         assert bodies[0]["stop_token_ids"] == sorted(model.policy.lm.prompter.end_tokens)
         assert len({body["seed"] for body in bodies}) == 32
+        zeros = dict.fromkeys(("top_k", "min_p", "presence_penalty", "frequency_penalty"), 0)
+        assert bodies[0].items() >= {**zeros, "top_p": 1, "repetition_penalty": 1, "temperature": 1}.items()
 
 
 @pytest.mark.parametrize(
