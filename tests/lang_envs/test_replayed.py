@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -172,6 +173,21 @@ def test_a_copy_counts_no_action_twice() -> None:
     env.reset(seed=0)
     env.step_text("no")
     assert copy.deepcopy(env).n_actions == env.n_actions == 1
+
+
+def riddles() -> Callable[[], gym.Env[Any, Any]]:
+    def make() -> gym.Env[Any, Any]:
+        return Riddle()
+
+    return make
+
+
+def test_a_state_fits_where_the_function_was_loaded_again() -> None:
+    """As in another process, where it has another address."""
+    first, second = GymnasiumEnv(riddles()), GymnasiumEnv(riddles())
+    first.reset(seed=3)
+    second.set_state(first.get_state())
+    assert second.world.answer == first.world.answer
 
 
 # ---------------------------------------------------------------------- wrappers

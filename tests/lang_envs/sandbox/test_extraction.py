@@ -133,6 +133,8 @@ def test_code_means_what_was_written(text, result):
 def test_text_cannot_end_the_function_and_run_in_the_module():
     with pytest.raises(CodeSyntaxError, match="unindent"):
         extract("    model = 1\n    return model\n\nleaked = 5")
+    with pytest.raises(CodeSyntaxError, match="unexpected indent"):
+        extract("    model = 1\nelse:\n    leaked = 5")
     statements = extract("model = 1\nreturn model\n\nimport os").tree.body
     assert [type(node) for node in statements] == [ast.Import, ast.FunctionDef]
     assert statements[0].names[0].name == "numpy"
