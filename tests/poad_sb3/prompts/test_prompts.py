@@ -431,6 +431,14 @@ def test_steps_are_left_out_from_the_middle(tokenizer_of: Callable[[str], Any], 
     assert len(visible_before) < n - 3
 
 
+@pytest.mark.parametrize("n", [1, 4])
+def test_the_mark_stands_alone_where_no_step_fits(tokenizer_of: Callable[[str], Any], n: int) -> None:
+    question = Question("Now act.", None, Context((PastStep("You see it. " * 30, "do it"),) * n))
+    ours = prompter(tokenizer_of("gpt2"), CompletionPrompt(history=n, max_history_tokens=40))
+    with pytest.warns(UserWarning, match=f": {n} of {n} steps are left out"):
+        assert f"{n} earlier step" in text_of(tokenizer_of("gpt2"), ours.prompt_ids(question))
+
+
 def test_a_budget_bounds_the_history_alone(tokenizer_of: Callable[[str], Any]) -> None:
     tokenizer, question = tokenizer_of("gpt2"), Question("Now act. " * 20, None, steps(9))
     bare = prompter(tokenizer, CompletionPrompt()).prompt_ids(question)
