@@ -34,6 +34,7 @@ from poad_sb3.badq.tree import build_tree, question_tree
 from poad_sb3.badq.update import gather, update_head
 from poad_sb3.distributions.action_trie import build_trie
 from poad_sb3.distributions.base import TokenPath
+from poad_sb3.errors import NoEffectWarning
 from poad_sb3.language_model.packing import TokenRow
 from poad_sb3.prompts import Question
 
@@ -319,6 +320,12 @@ def test_an_untrained_soft_policy_is_the_reference():
     base = make(soft=True, reference="base").policy.action_probabilities(text, listed)
     model = POAD("LLMPolicy", LampEnv(), seed=0)  # a fresh adapter is the identity
     assert base == pytest.approx(model.policy.action_probabilities(text, listed), abs=1e-5)
+
+
+@pytest.mark.parametrize(("soft", "name", "value"), [(False, "beta", 0.5), (True, "double_q", False)])
+def test_an_argument_without_effect_is_warned_of(soft, name, value):
+    with pytest.warns(NoEffectWarning, match=f"{name}={value} has no effect with soft={soft}"):
+        make(soft=soft, **{name: value})
 
 
 @pytest.mark.parametrize("soft", [False, True])
