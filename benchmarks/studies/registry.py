@@ -11,6 +11,7 @@ from benchmarks.studies.curves import CURVES
 from benchmarks.studies.datasci import DATASCI
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.study import Study
+from benchmarks.studies.foreign import FOREIGN
 from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.long_actions import LONG_ACTIONS
 from benchmarks.studies.multikey import MULTIKEY_STUDY
@@ -34,5 +35,6 @@ ALL: tuple[Study | Comparing | Noise | CurvesOfPresets, ...] = (
     VALUES_INSIDE_NOISE,
     REAL_MODEL,
     CRITICS,
+    FOREIGN,
 )
 """All studies in the order of docs/benchmarks/protocol.md; `lambda-token` first, as it sets a default of the rest."""

@@ -1,0 +1,55 @@
+"""`foreign`: POAD, its control, action level, TWOSOME and GRPO on three tasks that others have written."""
+
+from __future__ import annotations
+
+from benchmarks.studies.engine.comparing import Comparing
+from benchmarks.studies.engine.findings import Planned, Prediction
+from benchmarks.studies.engine.jobs import Evaluation
+from benchmarks.studies.engine.tuning import Task
+from benchmarks.studies.tasks import GRPO, TWOSOME
+from benchmarks.studies.values_inside import ACTION_LEVEL, DUELING_8, STATE_8
+
+_PRIOR = {"temperature": 4.0}
+"""The pocket model was not made for these tasks; see docs/environments/foreign.md, "Training"."""
+BALL = Task(
+    "go-to-red-ball",
+    "BabyAIText-GoToRedBallNoDists-v0",
+    15_360,
+    Evaluation(every=1_536, episodes=50),
+    arguments=_PRIOR,
+)
+TREASURE = Task(
+    "treasure-hunter",
+    "TextWorld-TreasureHunter-v0",
+    6_144,
+    Evaluation(every=768, episodes=20),
+    tuned_on=BALL,
+    arguments=_PRIOR,
+)
+LAKE = Task(
+    "frozen-lake",
+    "TextArena-FrozenLake-v0",
+    8_192,
+    Evaluation(every=1_024, episodes=50),
+    tuned_on=BALL,
+    arguments=_PRIOR,
+)
+_ARMS = (DUELING_8, STATE_8, ACTION_LEVEL, TWOSOME, GRPO)
+
+FOREIGN = Comparing(
+    "foreign",
+    "POAD, action level, TWOSOME and GRPO on tasks of BabyAI, TextWorld and TextArena",
+    "Tasks of other packages with the pocket model: interquartile means over seeds, 95 % intervals",
+    ((BALL, _ARMS), (LAKE, _ARMS), (TREASURE, _ARMS)),
+    (
+        Planned(DUELING_8.name, ACTION_LEVEL.name, Prediction.NOT_SETTLED, (BALL.name,), gated=False),
+        Planned(DUELING_8.name, TWOSOME.name, Prediction.HIGHER, (BALL.name,)),
+        Planned(DUELING_8.name, GRPO.name, Prediction.NOT_SETTLED, (BALL.name,), gated=False),
+    ),
+    (
+        "Rates are those of go-to-red-ball. TextArena has no oracle; its line is the reward of a game that is won.",
+        "Dueling 0.8 is POAD with the critic that `values-inside` found best, state 0.8 the same decay of credit without "
+        "values inside an action.",
+    ),
+    tuple(range(600, 608)),
+)
