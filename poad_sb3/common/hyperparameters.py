@@ -217,7 +217,12 @@ def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
         useless.pop("credit_level", None)  # the unit of the ratio
     if sampling not in (AUTO, ActionSampling.FREE):
         why = f"action_sampling is {sampling!r}, not 'free'"
-        useless |= dict.fromkeys(["max_new_tokens", "top_k", "top_p", "stop", "generation_endpoint"], why)
+        of_texts = [] if sampling == ActionSampling.THINK else ["top_k", "top_p"]
+        useless |= dict.fromkeys(["max_new_tokens", *of_texts, "stop", "generation_endpoint"], why)
+    if sampling != ActionSampling.THINK:
+        useless |= dict.fromkeys(
+            ("max_thought_tokens", "thought_marks"), f"action_sampling is {sampling!r}, not 'think'"
+        )
     if made.generation_endpoint is None:
         useless["generation_requests"] = "there is no generation_endpoint"
     if sampling != ActionSampling.CANDIDATES:

@@ -68,7 +68,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         learning_rate: Rate of the adapter's optimizer. From here to `min_advantage_std`, and from `smdp_discount` to
             `micro_batches`: see the fields of `PPOSettings`.
         estimator: Estimator of advantages. From here to `drop_truncated`: see the fields of `CreditSettings`.
-        action_sampling: Method of sampling actions. From here to `generation_requests`: see the fields of
+        action_sampling: Method of sampling actions. From here to `thought_marks`: see the fields of
             `SamplingSettings`.
         stats_window_size: Number of episodes in the logged means.
         tensorboard_log: Folder for TensorBoard.
@@ -156,6 +156,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         stop: Sequence[str] = (),
         generation_endpoint: str | None = None,
         generation_requests: int = 16,
+        max_thought_tokens: int = 32,
+        thought_marks: Sequence[str] = ("<think>", "</think>"),
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -210,6 +212,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.stop = list(stop) if isinstance(stop, tuple) else stop  # as a checkpoint brings it back
         self.generation_endpoint = generation_endpoint
         self.generation_requests = generation_requests
+        self.max_thought_tokens = max_thought_tokens
+        self.thought_marks = list(thought_marks) if isinstance(thought_marks, tuple) else thought_marks
         self.stopwatch = Stopwatch()
         self._collecting, self._update_is_due = False, False
         self._warned: set[str] = set()
@@ -293,10 +297,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 f"candidates is not among the cached features; got {self.kl_coef}. Fix: leave one of them out."
             )
         is_marginal = self._critic_kind == CriticKind.MARGINAL
-        if is_marginal and sampling.action_sampling == ActionSampling.FREE:
+        if is_marginal and sampling.action_sampling in (ActionSampling.FREE, ActionSampling.THINK):
             raise ValueError(
-                "Expected listed actions with critic='marginal', which averages over them; got action_sampling='free'. "
-                "Fix: critic='dueling'."
+                "Expected listed actions alone with critic='marginal', which averages over them; got action_sampling="
+                f"{str(sampling.action_sampling)!r}. Fix: critic='dueling'."
             )
         if is_marginal and self.credit.gamma_token != 1:
             raise ValueError(

@@ -7,6 +7,7 @@ from poad_sb3.distributions.candidates import CandidateDistribution
 from poad_sb3.distributions.endpoint import EndpointDistribution
 from poad_sb3.distributions.free import FreeDistribution
 from poad_sb3.distributions.paper import PaperDistribution
+from poad_sb3.distributions.think import ThinkDistribution
 from poad_sb3.distributions.trie import TrieDistribution
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.settings.sampling import ActionSampling, Normalization, SamplingSettings
@@ -17,6 +18,7 @@ __all__ = [
     "EndpointDistribution",
     "FreeDistribution",
     "PaperDistribution",
+    "ThinkDistribution",
     "TrieDistribution",
     "make_distribution",
 ]
@@ -32,4 +34,6 @@ def make_distribution(lm: LanguageModel, sampling: SamplingSettings) -> ActionDi
         normalization = Normalization(sampling.candidate_normalization)
         candidates = PaperDistribution if sampling.paper_mode else CandidateDistribution
         return candidates(lm, normalization, float(sampling.temperature))
+    if sampling.action_sampling == ActionSampling.THINK:
+        return ThinkDistribution(lm, sampling)
     return TrieDistribution(lm, float(sampling.temperature))

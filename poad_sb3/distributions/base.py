@@ -60,7 +60,7 @@ class DecisionRow(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether each choice is among the whole vocabulary."""
+        """Whether some choice is among the whole vocabulary: all of them, but behind a thought."""
         return bool(self.children) and not self.children[0]
 
     @property
@@ -351,6 +351,9 @@ class ActionDistribution(ABC):
             Log-probability and entropy of each, `[D]`; entropy of its whole action, and divergence, where known.
         """
         temperatures = _temperatures(rows, positions.device)[positions] if rows[0].mixture is None else None
+        if any(row.is_open for row in rows) and any(tokens for row in rows for tokens in row.children):
+            assert temperatures is not None
+            return self._score_thoughts(rows, positions, choice, temperatures, base)
         if rows[0].is_open:
             hidden = self.lm.hidden_states([row.row for row in rows])[positions]
             picks = Picks(choice, [1] * len(choice))
@@ -365,12 +368,37 @@ class ActionDistribution(ABC):
             with torch.no_grad():
                 logits = self.lm.child_logits(features, children, reference=True)
                 reference = _child_edges(logits, children, temperatures)
-            counts = torch.tensor([len(tokens) for tokens in children], device=positions.device)
-            of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-            within = torch.arange(len(of), device=counts.device) - reference.starts[of]
-            taken = edges.log_probs[edges.starts[positions][of] + within]
-            divergence = taken.new_zeros(len(counts)).index_add(0, of, taken.exp() * (taken - reference.log_probs))
+            divergence = _divergence(edges, edges.starts[positions], reference, children)
         return log_prob, edges.entropies[positions], whole, divergence
+
+    def _score_thoughts(
+        self,
+        rows: Sequence[DecisionRow],
+        positions: Tensor,
+        choice: Tensor,
+        temperatures: Tensor,
+        base: tuple[Tensor, list[TokenIds]] | None,
+    ) -> tuple[Tensor, Tensor, None, Tensor | None]:
+        """Score decisions among the whole vocabulary and decisions among listed tokens; see `_score`."""
+        hidden = self.lm.hidden_states([row.row for row in rows])[positions]
+        children = [tokens for row in rows for tokens in row.children]
+        is_listed = torch.tensor([bool(children[position]) for position in positions.tolist()], device=hidden.device)
+        free, listed = (~is_listed).nonzero().squeeze(-1), is_listed.nonzero().squeeze(-1)
+        picks = Picks(choice[free], [1] * len(free))
+        of_free = self.lm.statistics(hidden[free], picks, temperatures[free], None if base is None else base[0][free])
+        at_listed = [children[position] for position in positions[listed].tolist()]
+        edges = _child_edges(self.lm.child_logits(hidden[listed], at_listed), at_listed, temperatures[listed])
+        of_listed = [edges.log_probs[edges.starts + choice[listed]], edges.entropies]
+        if base is not None:
+            with torch.no_grad():
+                logits = self.lm.child_logits(base[0][listed], at_listed, reference=True)
+                reference = _child_edges(logits, at_listed, temperatures[listed])
+            of_listed.append(_divergence(edges, edges.starts, reference, at_listed))
+        log_prob, entropy, *kl = (
+            torch.zeros(len(positions), device=hidden.device).index_copy(0, free, part).index_copy(0, listed, other)
+            for part, other in zip(of_free, of_listed, strict=False)
+        )
+        return log_prob, entropy, None, kl[0] if kl else None
 
 
 def decision_row(path: TokenPath) -> DecisionRow | None:
@@ -405,6 +433,22 @@ def edges_of(logits: Tensor, counts: Tensor) -> Edges:
 def _child_edges(logits: Tensor, children: Sequence[TokenIds], temperatures: Tensor) -> Edges:
     counts = moved(torch.tensor([len(tokens) for tokens in children]), logits.device)
     return edges_of(logits / temperatures.repeat_interleave(counts, output_size=len(logits)), counts)
+
+
+def _divergence(edges: Edges, starts: Tensor, reference: Edges, children: Sequence[TokenIds]) -> Tensor:
+    """Return the KL divergence of each decision from the same decision of the base model, `[D]`.
+
+    Args:
+        edges: Distributions under the present weights.
+        starts: Index in `edges` of the first child of each decision, `[D]`.
+        reference: Distributions of the base model at these decisions.
+        children: Tokens to choose from at each.
+    """
+    counts = torch.tensor([len(tokens) for tokens in children], device=starts.device)
+    of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    within = torch.arange(len(of), device=counts.device) - reference.starts[of]
+    log_probs = edges.log_probs[starts[of] + within]
+    return log_probs.new_zeros(len(counts)).index_add(0, of, log_probs.exp() * (log_probs - reference.log_probs))
 
 
 def _temperatures(rows: Sequence[DecisionRow], device: torch.device) -> Tensor:

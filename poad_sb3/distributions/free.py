@@ -23,7 +23,7 @@ from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import SamplingSettings
 
-__all__ = ["FreeDistribution", "free_action", "generate", "has_ended"]
+__all__ = ["FreeDistribution", "choices_on_path", "free_action", "generate", "has_ended"]
 
 _SLICE = 32
 """Number of places of an action whose logits of the whole vocabulary are in memory together."""
@@ -84,31 +84,36 @@ class FreeDistribution(ActionDistribution):
             "Expected an action distribution over listed actions; got action_sampling='free'. Fix: 'trie'."
         )
 
-    @torch.no_grad()
     def token_choices(
         self, question: Question, path: TokenPath, cache: ScoreCache, *, most: int = 8
     ) -> list[TokenChoice]:
         """See `ActionDistribution.token_choices`; one more pass over prompt and action."""
-        row = decision_row(path)
-        if row is None:
-            return []
-        choices = []
-        hidden = self.lm.hidden_states([row.row])
-        for start in range(0, len(hidden), _SLICE):
-            part = slice(start, start + _SLICE)
-            logits = self.lm.vocabulary_logits(hidden[part]) / path.temperature
-            for scaled, decision in zip(logits, path.decisions[part], strict=True):
-                ids = torch.tensor(decision.children or range(len(scaled)), device=scaled.device)
-                log_probs = scaled[ids].log_softmax(-1)
-                best, at = log_probs.topk(min(most, len(ids)))
-                entropy = float(-(log_probs.exp() * log_probs).sum())
-                listed = tuple(ids[at].tolist()), tuple(best.tolist())
-                choices.append(TokenChoice(decision.position, *listed, entropy))
-        return choices
+        return choices_on_path(self.lm, path, most)
 
     def prompt(self, question: Question) -> TokenIds:
         """See `ActionDistribution.prompt`."""
         return self.lm.prompt_ids(question, reserve=self._sampling.max_new_tokens)
+
+
+@torch.no_grad()
+def choices_on_path(lm: LanguageModel, path: TokenPath, most: int) -> list[TokenChoice]:
+    """Return the distributions at the decisions of a path, among the whole vocabulary or among listed tokens."""
+    row = decision_row(path)
+    if row is None:
+        return []
+    choices = []
+    hidden = lm.hidden_states([row.row])
+    for start in range(0, len(hidden), _SLICE):
+        part = slice(start, start + _SLICE)
+        logits = lm.vocabulary_logits(hidden[part]) / path.temperature
+        for scaled, decision in zip(logits, path.decisions[part], strict=True):
+            ids = torch.tensor(decision.children or range(len(scaled)), device=scaled.device)
+            log_probs = scaled[ids].log_softmax(-1)
+            best, at = log_probs.topk(min(most, len(ids)))
+            entropy = float(-(log_probs.exp() * log_probs).sum())
+            listed = tuple(ids[at].tolist()), tuple(best.tolist())
+            choices.append(TokenChoice(decision.position, *listed, entropy))
+    return choices
 
 
 @torch.no_grad()

@@ -86,11 +86,12 @@ class TrieDistribution(ActionDistribution):
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
     ) -> list[SampledAction]:
         """See `ActionDistribution.sample`."""
-        return self._choose(questions, rngs, cache)
+        return self._choose(questions, [self.tokenized(question) for question in questions], rngs, cache)
 
     def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
         """See `ActionDistribution.mode`."""
-        return self._choose(questions, [None] * len(questions), cache)
+        trees = [self.tokenized(question) for question in questions]
+        return self._choose(questions, trees, [None] * len(questions), cache)
 
     def path(self, question: Question, text: str) -> TokenPath:
         """See `ActionDistribution.path`; the action is one of the list."""
@@ -149,9 +150,13 @@ class TrieDistribution(ActionDistribution):
         return TokenizedActions(trie, trie.branches)
 
     def _choose(
-        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator | None], cache: ScoreCache
+        self,
+        questions: Sequence[Question],
+        trees: Sequence[TokenizedQuestion],
+        rngs: Sequence[np.random.Generator | None],
+        cache: ScoreCache,
     ) -> list[SampledAction]:
-        trees = [self.tokenized(question) for question in questions]
+        """Sample an action on each trie, or take the most probable one where there is no generator."""
         along_path = [rng is not None and self._is_large(tree) for tree, rng in zip(trees, rngs, strict=True)]
         rows = [tree.row for tree, is_path in zip(trees, along_path, strict=True) if not is_path]
         scored = iter(self._scores_of(rows, cache))

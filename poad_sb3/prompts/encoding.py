@@ -174,6 +174,20 @@ class Prompter:
         cuts = [0, *(match.start() + 1 for match in matches), len(text)]
         return [text[start:end] for start, end in pairwise(cuts)]
 
+    def mark_ids(self, text: str) -> TokenIds:
+        """Return the token ids of a mark of the format, as a special token where the tokenizer has one.
+
+        Raises:
+            ObservationError: If the tokenizer cannot spell it.
+        """
+        ids = self._encode(text, is_content=False)
+        if text.strip() not in self._decode(ids):
+            raise ObservationError(
+                f"Expected a mark that the tokenizer can spell; got {text!r}, which it reads as {self._decode(ids)!r}. "
+                "Fix: other thought_marks, in words of the model's vocabulary."
+            )
+        return ids
+
     # ------------------------------------------------------------------ actions
 
     def action_ids(self, text: str) -> TokenIds:

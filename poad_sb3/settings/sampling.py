@@ -18,6 +18,8 @@ class ActionSampling(StrEnum):
     """Whole admissible actions from a softmax over them (TWOSOME), by its token conditionals along the trie."""
     FREE = "free"
     """Token by token, among the whole vocabulary."""
+    THINK = "think"
+    """A free thought, then an action token by token on the trie of admissible actions."""
 
 
 AUTO = "auto"
@@ -52,8 +54,8 @@ class SamplingSettings(Settings):
     action_sampling: str = setting(
         AUTO,
         Choice(words=(AUTO, *ActionSampling)),
-        "trie, candidates (TWOSOME) or free; auto takes the trie where the environment lists admissible actions, and "
-        "free where any text is an action",
+        "trie, candidates (TWOSOME), free, or think (a free thought, then the trie); auto takes the trie where the "
+        "environment lists admissible actions, and free where any text is an action",
     )
     candidate_normalization: str = setting(
         Normalization.WORD,
@@ -77,6 +79,12 @@ class SamplingSettings(Settings):
         1.0, Number(zero=False, share=True), "of these, the fewest that have this probability together; 1 for all"
     )
     stop: Sequence[str] = setting((), Texts(), "texts that end a free action, beside the model's end tokens")
+    max_thought_tokens: int = setting(32, Count(), "tokens of a thought at most, its end mark included if it writes it")
+    thought_marks: Sequence[str] = setting(
+        ("<think>", "</think>"),
+        Texts(),
+        "marks that open and end a thought; the second is added where it is not written",
+    )
 
     generation_endpoint: str | None = setting(
         None,
@@ -98,6 +106,8 @@ class SamplingSettings(Settings):
                 f"Expected paper_mode with action_sampling='candidates', which the papers sample from; got "
                 f"{str(self.action_sampling)!r}. Fix: leave one of them out."
             )
+        if len(self.thought_marks) != 2:
+            raise ValueError(f"Expected thought_marks to be two texts; got {self.thought_marks!r}.")
         url = self.generation_endpoint
         if url is None:
             return

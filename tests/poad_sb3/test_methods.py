@@ -343,6 +343,8 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "loss_reduction": ("POAD", {"loss_reduction": "constant", "batch_size": 3}),
     "estimator": ("POAD", {"estimator": "bilevel_gae", "gae_lambda_token": 0.5}),
     "critic": ("POAD", {"critic": "dueling"}),
+    "max_thought_tokens": ("POAD, think", {"max_thought_tokens": 2}),
+    "thought_marks": ("POAD, think", {"thought_marks": ("red", "blue")}),
     "baseline": ("GiGPO", {"estimator": "episode_return"}),
     "leave_one_out": ("GiGPO", {"leave_one_out": True}),
     "advantage_scale": ("GiGPO", {"advantage_scale": "cell"}),

@@ -208,6 +208,7 @@ METHODS: dict[str, tuple[type[LLMOnPolicyAlgorithm], dict[str, Any]]] = {
     "POAD, free": (POAD, FREE),
     "NTPO, free": (NTPO, FREE),
     "ARCHER, free": (ARCHER, FREE),
+    "POAD, think": (POAD, {"action_sampling": "think", "max_thought_tokens": 3}),
     "POAD, paper": (POAD, PAPER),
     "NTPO, paper": (NTPO, PAPER),
     "TurnPPO": (TurnPPO, {}),

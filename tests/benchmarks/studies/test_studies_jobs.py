@@ -70,7 +70,7 @@ SILENT: dict[str, Any] = {
     "group_size": 1, "state_key": None, "drop_truncated": False, "critic_first": True, "ratio": None,
     "clip_range_high": None, "dual_clip": None, "cispo_cap": None, "loss_reduction": "mean",
     "critic_whitening": True, "critic_init": "zero", "fsdp": False, "generation_endpoint": None,
-    "generation_requests": 16,
+    "generation_requests": 16, "max_thought_tokens": 32, "thought_marks": ("<think>", "</think>"),
 }  # fmt: skip
 
 

@@ -241,7 +241,7 @@ def test_free_log_probs_are_those_sampled_from(tmp_path: Path) -> None:
         "TWOSOME",
         *(
             pytest.param(name, marks=pytest.mark.matrix)
-            for name in ("POAD, free", "POAD, paper", "RLOO, free", "GiGPO")
+            for name in ("POAD, free", "POAD, think", "POAD, paper", "RLOO, free", "GiGPO")
         ),
     ],
 )

@@ -1,0 +1,165 @@
+"""Thoughts before actions: one distribution over both, by enumeration on a model of six words."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy import (
+    WORDS,
+    all_log_probs,
+    assert_same_frequencies,
+    assert_same_gradient,
+    batch_of,
+    children_after,
+    gradient_by_autograd,
+    make_agent,
+    make_method,
+    randomise,
+    save_small_model,
+)
+
+from poad_sb3 import POAD, LLMPolicy, ObservationError, prompts
+from poad_sb3.distributions.base import ScoreCache, TokenPath
+
+OPENING, MARK, END = WORDS.index("it"), WORDS.index("red"), WORDS.index("<end>")
+QUESTION = ("press it", ("wait", "press wait", "press press"))
+
+
+def small_policy(tmp_path: Path, **settings: Any) -> LLMPolicy:
+    """A policy with a vocabulary of six words; thoughts have at most two tokens, and end with the word "red"."""
+    kwargs = {"critic_arch": (8,), "model": save_small_model(tmp_path / "small")}
+    settings = {"max_thought_tokens": 2, "thought_marks": ("it", "red"), **settings}
+    policy = make_agent(policy_kwargs=kwargs, action_sampling="think", **settings).policy
+    randomise(policy)
+    return policy
+
+
+def every_thought() -> list[tuple[int, ...]]:
+    """All thoughts of at most two tokens, with the mark that is added where they have not written it."""
+    ends = (MARK, END)
+    others = [token for token in range(len(WORDS)) if token not in ends]
+    thoughts = [*((end,) for end in ends), *itertools.product(others, range(len(WORDS)))]
+    return [thought if MARK in thought else (*thought, MARK) for thought in thoughts]
+
+
+def log_prob(policy: LLMPolicy, prompt: tuple[int, ...], tokens: tuple[int, ...], n_thought: int) -> torch.Tensor:
+    """Log-probability of thought and action, by one pass over both; an added mark is the third token or follows an end."""
+    table = all_log_probs(policy, prompt, tokens)
+    actions = [policy.lm.action_ids(action) for action in QUESTION[1]]
+    is_added = n_thought == 3 or tokens[0] == END
+    total = table[range(n_thought - is_added), tokens[: n_thought - is_added]].sum()
+    for position in range(n_thought, len(tokens)):
+        children = children_after(tokens[n_thought:position], actions)
+        total = total + torch.log_softmax(table[position, children], 0)[children.index(tokens[position])]
+    return total
+
+
+def test_frequencies_of_thoughts_and_actions_are_their_probabilities(tmp_path: Path) -> None:
+    policy, n = small_policy(tmp_path), 3000
+    steps = policy.act(batch_of([QUESTION] * n))
+    prompt = (*policy.lm.prompt_ids(QUESTION[0]), OPENING)
+    outcomes = {
+        (*thought, *policy.lm.action_ids(action)): len(thought) for thought in every_thought() for action in QUESTION[1]
+    }
+    counts = Counter(step.path.action for step in steps)
+    assert set(counts) <= set(outcomes)
+    with torch.no_grad():
+        logged = {tokens: float(log_prob(policy, prompt, tokens, n)) for tokens, n in outcomes.items()}
+    assert_same_frequencies([counts[tokens] for tokens in outcomes], np.exp([*logged.values()]).tolist())
+    for step in steps[:50]:
+        assert step.path.prompt == prompt
+        assert float(step.log_probs.sum()) == pytest.approx(logged[step.path.action], abs=1e-4)
+        assert policy.action_space.decode(step.env_action) == step.text, "the environment gets the action alone"
+        assert step.text in QUESTION[1]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_the_update_scores_thought_and_action_with_their_gradient(tmp_path: Path, temperature: float) -> None:
+    policy = small_policy(tmp_path, temperature=temperature)
+    paths = [step.path for step in policy.act(batch_of([QUESTION] * 6))]
+    ours = policy.distribution.log_prob(paths)
+    theirs = [
+        sum(
+            torch.log_softmax((row[[*decision.children]] if decision.children else row) / temperature, 0)[
+                decision.choice
+            ]
+            for decision in path.decisions
+            for row in [all_log_probs(policy, path.prompt, path.action)[decision.position]]
+        )
+        for path in paths
+    ]
+    expected = torch.stack(theirs)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-4)
+    assert_same_gradient(gradient_by_autograd(policy, ours.sum()), gradient_by_autograd(policy, expected.sum()))
+
+
+def test_divergence_and_entropy_are_those_of_each_decision(tmp_path: Path) -> None:
+    policy = small_policy(tmp_path)
+    paths = [step.path for step in policy.act(batch_of([QUESTION] * 6))]
+    features = torch.cat(
+        [
+            policy.lm.trunk_features([_row(path)])[0][[decision.position for decision in path.decisions]]
+            for path in paths
+        ]
+    )
+    (ours,) = policy.distribution.evaluate(paths, base_features=features)
+    entropies, divergences = [], []
+    for path in paths:
+        now, base = (all_log_probs(policy, path.prompt, path.action, adapter=adapter) for adapter in (True, False))
+        for decision in path.decisions:
+            kept = [*decision.children] or [*range(len(WORDS))]
+            p, q = (torch.log_softmax(table[decision.position, kept], 0) for table in (now, base))
+            entropies.append(-(p.exp() * p).sum())
+            divergences.append((p.exp() * (p - q)).sum())
+    order = ours.units.argsort()
+    assert ours.kl_to_base is not None
+    torch.testing.assert_close(ours.entropy[order], torch.stack(entropies), rtol=0, atol=1e-4)
+    torch.testing.assert_close(ours.kl_to_base[order], torch.stack(divergences), rtol=0, atol=1e-4)
+    choices = policy.distribution.token_choices(prompts.Question(*QUESTION), paths[0], ScoreCache([]))
+    n = len(paths[0].decisions)
+    np.testing.assert_allclose([choice.entropy for choice in choices], torch.stack(entropies[:n]).detach(), atol=1e-4)
+
+
+def _row(path: TokenPath) -> Any:
+    from poad_sb3.common.critics import prefix_row
+
+    return prefix_row(path, len(path.action))
+
+
+def test_deterministic_is_the_greedy_thought_and_then_the_best_action(tmp_path: Path) -> None:
+    policy = small_policy(tmp_path)
+    prompt, thought = (*policy.lm.prompt_ids(QUESTION[0]), OPENING), ()
+    with torch.no_grad():
+        while len(thought) < 2 and not {MARK, END} & {*thought}:
+            thought = (*thought, int(all_log_probs(policy, prompt, (*thought, 0))[-1].argmax()))
+    thought = thought if MARK in thought else (*thought, MARK)
+    probabilities = policy.action_probabilities(*QUESTION)
+    (step,) = policy.act(batch_of([QUESTION]), deterministic=True)
+    assert step.text == max(probabilities, key=probabilities.__getitem__)
+    assert step.path.action == (*thought, *policy.lm.action_ids(step.text))
+    assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
+
+
+def test_a_training_with_thoughts_resumes_bit_for_bit(tmp_path: Path) -> None:
+    whole, first = make_method("POAD, think"), make_method("POAD, think")
+    whole.learn(48)
+    first.learn(16).save(tmp_path / "half.zip")
+    resumed = POAD.load(tmp_path / "half.zip", first.get_env())
+    resumed.learn(32, reset_num_timesteps=False)
+    for name, tensor in whole.policy.state_dict().items():
+        assert torch.equal(tensor, resumed.policy.state_dict()[name]), name
+
+
+def test_rejects_marks_that_the_tokenizer_cannot_spell(tmp_path: Path) -> None:
+    with pytest.raises(ObservationError, match="a mark that the tokenizer can spell; got 'ponder'"):
+        small_policy(tmp_path, thought_marks=("ponder", "red"))
+    with pytest.raises(ValueError, match="thought_marks to be two texts"):
+        make_agent(action_sampling="think", thought_marks=("<think>",))
+    with pytest.raises(ObservationError, match="clone with action_sampling='trie'"):
+        small_policy(tmp_path).distribution.path(prompts.Question(*QUESTION), "wait")
