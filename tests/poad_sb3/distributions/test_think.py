@@ -49,7 +49,7 @@ def every_thought() -> list[tuple[int, ...]]:
 
 
 def log_prob(policy: LLMPolicy, prompt: tuple[int, ...], tokens: tuple[int, ...], n_thought: int) -> torch.Tensor:
-    """Log-probability of thought and action, by one pass over both; an added mark is the third token or follows an end."""
+    """Log-probability of thought and action; an added mark is the third token or follows an end."""
     table = all_log_probs(policy, prompt, tokens)
     actions = [policy.lm.action_ids(action) for action in QUESTION[1]]
     is_added = n_thought == 3 or tokens[0] == END
