@@ -21,14 +21,14 @@ class SkyRLEnv(BaseTextEnv):  # type: ignore[misc]  # the package is not install
 
     Args:
         env_config: Settings of SkyRL, unused.
-        extras: Row of the data set: `task`, `seed` and `env_kwargs`, arguments of `TextEnv`.
+        extras: Row of the data set: `task`, `seed`, `max_turns` and `env_kwargs`, arguments of `TextEnv`.
     """
 
     def __init__(self, env_config: Any = None, extras: dict[str, Any] | None = None) -> None:
         super().__init__()
         row = extras or {}
-        self._env, self._seed = TextEnv(row["task"], **row.get("env_kwargs", {})), row.get("seed")
-        self.max_turns = row.get("max_turns", 1_000)
+        limit = {"max_turns": row.get("max_turns")}  # of the trainer, which leaves it to the environment
+        self._env, self._seed = TextEnv(row["task"], **{**limit, **row.get("env_kwargs", {})}), row.get("seed")
 
     def init(self, prompt: Messages) -> tuple[Messages, dict[str, Any]]:
         """Begin the episode; its first observation is the end of the prompt."""

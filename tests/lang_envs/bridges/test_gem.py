@@ -75,3 +75,7 @@ def test_skyrl_plays_the_oracles_episode():
     assert steps[-1]["done"]
     assert steps[-1]["metadata"] == {"truncated": False, "success": True, "invalid_action": False}
     assert env.get_metrics()["episode_return"] == pytest.approx(ORACLE_RETURN)
+    env = skyrl_gym.make("lang_envs", env_config={}, extras={"task": SALAD, "seed": 0, "max_turns": 2})
+    env.init([])
+    assert [env.step("nonsense")["done"] for _ in range(2)] == [False, True]
+    assert env.get_metrics()["truncated"]
