@@ -28,16 +28,17 @@ def episode(env_id: str, **kwargs: Any) -> Any:
     """Let the model play the episode of the sample's seed."""
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
-        env = TextEnv(env_id, **kwargs)
-        text, _ = env.reset(seed=state.metadata["seed"])
-        while not env.is_over:
-            state.messages.append(ChatMessageUser(content=text))
-            state = await generate(state)
-            text, *_ = env.step(state.output.completion)
-        state.metadata.update(
-            episode_return=env.episode_return, success=env.success, truncated=env.truncated, rewards=env.rewards
-        )
-        env.close()
+        with TextEnv(env_id, **kwargs) as env:
+            text, _ = env.reset(seed=state.metadata["seed"])
+            try:
+                while not env.is_over:
+                    state.messages.append(ChatMessageUser(content=text))
+                    state = await generate(state)
+                    text, *_ = env.step(state.output.completion)
+            finally:  # a limit of Inspect's ends the solver by an exception, and the sample is scored
+                state.metadata.update(
+                    episode_return=env.episode_return, success=env.success, truncated=env.truncated, rewards=env.rewards
+                )
         return state
 
     return solve

@@ -31,3 +31,8 @@ def test_a_model_that_answers_as_the_oracle_gets_its_return(tmp_path):
     scores = [sample.scores["episode_return"] for sample in log.samples]
     assert [score.value for score in scores] == pytest.approx([1.1102837966825794] * 2)
     assert all(score.metadata["success"] and not score.metadata["truncated"] for score in scores)
+    model = get_model("mockllm/model", custom_outputs=outputs)
+    limits = {"message_limit": 6, "log_dir": str(tmp_path), "display": "none"}
+    (log,) = evaluate(lang_env(SALAD, episodes=1), model=model, **limits)
+    assert log.status == "success", log.error
+    assert len(log.samples[0].scores["episode_return"].metadata["rewards"]) == 2
