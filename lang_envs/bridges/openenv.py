@@ -21,6 +21,8 @@ try:
     from openenv.core.env_server.interfaces import Environment
     from openenv.core.env_server.types import Action, ConcurrencyConfig, Observation, State
     from pydantic import Field
+    from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.responses import PlainTextResponse
 except ImportError as error:
     raise MissingExtraError(
         f"Expected the package openenv, which serves environments; got {error}. Fix: {install_command('openenv')}"
@@ -29,7 +31,7 @@ except ImportError as error:
 MAX_ANSWER = 65_536
 """Maximum number of characters of an answer; a longer one is refused before it reaches an environment."""
 MAX_MESSAGE = 1 << 20
-"""Maximum number of bytes of a message; a longer one ends its connection."""
+"""Maximum number of bytes of a message or request; a longer message ends its connection."""
 MAX_SESSIONS, IDLE_SECONDS = 64, 600.0
 
 
@@ -70,7 +72,7 @@ class LangEnvironment(Environment[LangAction, LangObservation, LangState]):  # t
 
     def __init__(self, task: str, **kwargs: Any) -> None:
         super().__init__()
-        self._env = TextEnv(task, **kwargs)
+        self._open: TextEnv | None = TextEnv(task, **kwargs)
         self._episode_id: str | None = None
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> LangObservation:
@@ -95,8 +97,16 @@ class LangEnvironment(Environment[LangAction, LangObservation, LangState]):  # t
         )
 
     def close(self) -> None:
-        """Close the environment."""
-        self._env.close()
+        """Close the environment; the server does so to an idle session, whose connection stays open."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    @property
+    def _env(self) -> TextEnv:
+        if self._open is None:
+            raise LangEnvsError("Expected a message in time; got one for a closed session. Fix: connect again.")
+        return self._open
 
     def _observed(
         self, text: str, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
@@ -141,16 +151,28 @@ def make_app(task: str, *, max_sessions: int = MAX_SESSIONS, idle_seconds: float
         LangEnvsError: If the environment cannot be made, or would run programs without the full sandbox.
     """
     env = TextEnv(task, **kwargs)  # a fault is reported before anybody waits for the server
-    runs_programs = "confinement" in inspect.signature(type(language_env(env))).parameters
-    if runs_programs and kwargs.setdefault("confinement", "require") != "require":
-        raise LangEnvsError(
-            f"Expected confinement='require' for programs that others send; got {kwargs['confinement']!r}. "
-            "Fix: leave it out, on Linux."
-        )
     env.close()
+    if "confinement" in inspect.signature(type(language_env(env))).parameters:  # it runs programs
+        if kwargs.setdefault("confinement", "require") != "require":
+            raise LangEnvsError(
+                f"Expected confinement='require' for programs that others send; got {kwargs['confinement']!r}. "
+                "Fix: leave it out, on Linux."
+            )
+        from lang_envs.sandbox.shared import shared_sandbox  # not for Windows
+
+        shared_sandbox("require").about()
     limits = ConcurrencyConfig(max_concurrent_envs=max_sessions, session_timeout=idle_seconds)
     make: Callable[[], Any] = lambda: LangEnvironment(task, **kwargs)  # noqa: E731
-    return create_app(make, LangAction, LangObservation, env_name=task, concurrency_config=limits, state_cls=LangState)
+    app = create_app(make, LangAction, LangObservation, env_name=task, concurrency_config=limits, state_cls=LangState)
+    app.add_middleware(BaseHTTPMiddleware, dispatch=_refuse_long)
+    return app
+
+
+async def _refuse_long(request: Any, answer: Callable[[Any], Any]) -> Any:
+    """Refuse a body that is longer than a message, or of unknown length: uvicorn limits those of WebSockets alone."""
+    if "transfer-encoding" in request.headers or int(request.headers.get("content-length", 0)) > MAX_MESSAGE:
+        return PlainTextResponse(f"Expected a body of at most {MAX_MESSAGE} bytes.", status_code=413)
+    return await answer(request)
 
 
 def serve(task: str, *, host: str = "127.0.0.1", port: int = 8000, **kwargs: Any) -> None:

@@ -15,10 +15,11 @@ import uvicorn
 import websockets.sync.client
 from openenv.cli._validation import validate_multi_mode_deployment, validate_running_environment
 
-from lang_envs.bridges.openenv import MAX_ANSWER, MAX_MESSAGE, LangAction, LangEnvClient, make_app
+from lang_envs.bridges.openenv import MAX_ANSWER, MAX_MESSAGE, LangAction, LangEnvClient, LangEnvironment, make_app
 from lang_envs.bridges.openenv_package import write_package
 from lang_envs.bridges.text_env import TextEnv
 from lang_envs.errors import LangEnvsError
+from lang_envs.sandbox.shared import shared_sandbox
 
 SALAD = "Overcooked-TomatoSalad-v0"
 ORACLE_RETURN = 1.1102837966825794
@@ -136,9 +137,32 @@ def test_refuses_sessions_beyond_its_limit():
         assert first.receive_json()["type"] == "observation"
 
 
-def test_serves_programs_in_the_full_sandbox_only():
+def test_a_closed_session_answers_no_more():
+    env = LangEnvironment(SALAD)
+    env.reset(seed=0)
+    env.close()  # as the server does after the idle time
+    env.close()
+    for call in (env.reset, lambda: env.step(LangAction(text="take the bowl")), lambda: env.state):
+        with pytest.raises(LangEnvsError, match="closed session"):
+            call()
+
+
+def test_refuses_long_requests_before_it_reads_them():
+    from fastapi.testclient import TestClient
+
+    with TestClient(make_app(SALAD)) as http:
+        assert http.post("/reset", json={"seed": 0}).status_code == 200
+        assert http.post("/reset", content=b" " * (MAX_MESSAGE + 1)).status_code == 413
+        assert http.post("/reset", content=iter([b"{}"])).status_code == 413  # of unknown length
+
+
+def test_serves_programs_in_the_full_sandbox_only(monkeypatch):
     with pytest.raises(LangEnvsError, match="confinement='require'"):
         make_app("DataSciCoding-iris-v0", confinement="auto")
+    monkeypatch.setattr("lang_envs.sandbox.client._REQUIRED_LAYERS", {"another"})
+    shared_sandbox("require").close()
+    with pytest.raises(LangEnvsError, match="another"):
+        make_app("DataSciCoding-iris-v0")
 
 
 def test_names_the_task_that_cannot_be_made():
