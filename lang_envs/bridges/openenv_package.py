@@ -21,7 +21,7 @@ import argparse
 
 from lang_envs.bridges.openenv import make_app, serve
 
-app = make_app({task!r})
+app = make_app({task!r}{settings})
 
 
 def main():
@@ -29,7 +29,7 @@ def main():
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
-    serve({task!r}, host=arguments.host, port=arguments.port)
+    serve({task!r}, host=arguments.host, port=arguments.port{settings})
 
 
 if __name__ == "__main__":
@@ -45,7 +45,7 @@ _ORACLE = '''"""Plays {task} as its oracle does, and prints the return of each e
 
 from lang_envs.bridges import text_env
 
-env = text_env({task!r})
+env = text_env({task!r}{settings})
 for seed in range(10):
     env.reset(seed=seed)
     while not env.is_over:
@@ -134,13 +134,14 @@ def write_package(task: str, folder: Path, **kwargs: Any) -> Path:
     Args:
         task: Id of the environment.
         folder: New folder.
-        **kwargs: Arguments of `TextEnv`, for the measurement.
+        **kwargs: Arguments of `TextEnv`, which Python can read as they are printed.
 
     Raises:
         LangEnvsError: If the folder is not empty, or the task has no oracle.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise LangEnvsError(f"Expected a new folder; got {str(folder)!r}. Fix: another name.")
+    settings = "".join(f", {name}={value!r}" for name, value in kwargs.items())
     name = re.sub(r"\W+", "_", task.lower()).strip("_")
     reward = {key: json.dumps(value) for key, value in measured_reward(task, **kwargs).items()}
     for path, text in (
@@ -152,5 +153,5 @@ def write_package(task: str, folder: Path, **kwargs: Any) -> Path:
         ("pyproject.toml", _PROJECT),
         ("openenv.yaml", _MANIFEST),
     ):
-        write_text(folder / path, text.format(task=task, name=name, **reward))
+        write_text(folder / path, text.format(task=task, name=name, settings=settings, **reward))
     return folder

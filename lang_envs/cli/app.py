@@ -180,12 +180,12 @@ def serve(
 ) -> None:
     """Serve an environment by OpenEnv's protocol (extra openenv)."""
     name, kwargs = resolve(env_id), arguments(settings or ())
-    require_parts(name, kwargs)
+    language_env(name, kwargs, drawn=False).close()
     try:
         if package is not None:
             from lang_envs.bridges.openenv_package import write_package
 
-            write_package(name, package, **kwargs)
+            write_package(env_id, package, **kwargs)
             console().print(f"{package}: openenv.yaml, server and client of {name}", markup=False, highlight=False)
             return
         from lang_envs.bridges.openenv import serve as serve_task

@@ -81,3 +81,10 @@ def test_the_folder_for_openenv_has_the_measured_reward(tmp_path):
     assert f"range: {reward['range']}" in (folder / "openenv.yaml").read_text()
     with pytest.raises(LangEnvsError, match="Expected a new folder"):
         write_package(SALAD, folder)
+
+
+def test_the_folder_for_openenv_keeps_the_arguments(tmp_path):
+    folder = write_package(SALAD, tmp_path / "salad", invalid_action_reward=-0.5, tokenizer="byte")
+    settings = ", invalid_action_reward=-0.5, tokenizer='byte')"
+    assert (folder / "oracle.py").read_text().count(settings) == 1
+    assert (folder / "server/app.py").read_text().count(settings) == 2
