@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 import lang_envs
@@ -11,7 +14,7 @@ from lang_envs.bridges import text_env
 from lang_envs.bridges.openenv_package import measured_reward, write_package
 from lang_envs.bridges.text_env import OVER
 from lang_envs.bridges.trl import environment_factory, rows
-from lang_envs.errors import LangEnvsError
+from lang_envs.errors import ActionError, LangEnvsError
 
 SALAD = "Overcooked-TomatoSalad-v0"
 ORACLE_RETURN = 1.1102837966825794
@@ -42,6 +45,30 @@ def test_a_limit_of_turns_truncates():
     assert info["invalid_action"]
     env.reset()
     assert (env.rewards, env.is_over, env.truncated) == ([], False, False)
+    for no_limit in (0, -1, 1.5, "3"):
+        with pytest.raises(ValueError, match="max_turns"):
+            text_env(SALAD, max_turns=no_limit)
+
+
+def test_a_misuse_has_an_error_of_its_own():
+    env = text_env(SALAD)
+    with pytest.raises(gym.error.ResetNeeded):
+        env.step("take the bowl")
+    env.reset(seed=0)
+    for no_text in (None, 5, ["take the bowl"]):
+        with pytest.raises(ActionError, match="Expected the action's text"):
+            env.step(no_text)
+    assert env.rewards == []
+
+
+def test_takes_numpys_seeds_and_goes_on_from_a_pickle():
+    env = text_env("MultiKey-v0", seed=3)
+    text, info = env.reset(seed=np.int64(4))
+    assert text == text_env("MultiKey-v0").reset(seed=4)[0]
+    info.clear()  # the caller's own
+    copy = pickle.loads(pickle.dumps(env))
+    assert [copy.sample_random_action() for _ in range(5)] == [env.sample_random_action() for _ in range(5)]
+    assert copy.step(copy.oracle_action())[1] == env.step(env.oracle_action())[1]
 
 
 def test_the_first_reset_has_the_seed_of_the_constructor():
