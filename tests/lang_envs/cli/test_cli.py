@@ -209,6 +209,16 @@ def test_an_unknown_id_gets_one_line(run: Run, env_id: str, message: str) -> Non
     assert output.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["watch", "serve"])
+def test_an_environment_without_words_gets_one_line(run: Run, command: str) -> None:
+    assert "CartPole-v1 has Box and Discrete" in run(command, "CartPole-v1", code=1)
+
+
+def test_serve_writes_a_folder_that_imports_the_module(run: Run, tmp_path: Path) -> None:
+    run("serve", FULL, "--package", "folder")
+    assert f"make_app({FULL!r})" in (tmp_path / "folder/server/app.py").read_text()
+
+
 def test_a_module_of_this_folder_is_found_but_hides_nothing(run: Run) -> None:
     Path("my_doors.py").write_text("import gymnasium as gym\ngym.register('My-v0', entry_point='third_party:Doors')\n")
     Path("json.py").write_text("raise AssertionError('imported')\n")
