@@ -30,8 +30,8 @@ def run_task(job: TaskJob) -> dict[str, Any]:
         `choices_per_action`: mean number of tokens of an action at which more than one was possible;
         `share_with_several`: of the actions with more than one such token; `tokens_per_action`; `actions`: how many
         were counted; `random` and `oracle`: mean returns, discounted as the task reports them, on the episodes of an
-        evaluation if the oracle's return differs between them (1 without an oracle); `exact`: whether these two were computed without
-        sampling.
+        evaluation if the oracle's return differs between them (1 without an oracle); `exact`: whether these two were
+        computed without sampling.
     """
     env = gym.make(job.env_id, **job.env_kwargs)
     model = poad_sb3.POAD(
