@@ -48,8 +48,7 @@ FOREIGN = Comparing(
     ),
     (
         "Rates are those of go-to-red-ball. TextArena has no oracle; its line is the reward of a game that is won.",
-        "Dueling 0.8 is POAD with a critic of `values-inside`, state 0.8 the same decay of credit without values inside "
-        "an action.",
+        "Dueling 0.8 is POAD with a critic of `values-inside`; state 0.8 has the same decay without values inside.",
     ),
     tuple(range(600, 608)),
 )
