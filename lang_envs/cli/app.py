@@ -132,11 +132,19 @@ def check(
         message = " ".join(str(error).split())
         fail(f"Expected an environment that can be made; {env_id} raises {type(error).__name__}: {message}")
     if attack:
-        texts: dict[str, Any] = {
-            key: path.read_text() for key, path in (("honest", honest), ("worthless", worthless)) if path
-        }
+        if honest is None:
+            fail(
+                "Expected --honest FILE with --attack, code that earns a reward: else nothing shows that programs run."
+            )
+        try:
+            texts = {
+                key: path.read_text("utf-8") for key, path in (("honest", honest), ("worthless", worthless)) if path
+            }
+        except (OSError, ValueError) as error:
+            fail(f"Expected files of Python code; got {error}")
         names = {program.name: program.description for program in ATTACKS}
-        results = iter_attacks(partial(gym.make, name, disable_env_checker=True, **kwargs), seconds=seconds, **texts)
+        make = partial(gym.make, name, disable_env_checker=True, **kwargs)
+        results = iter_attacks(make, seconds=seconds, **texts)  # type: ignore[arg-type]
     else:
         names = {point.name: point.description for point in CHECKS}
         results = iter_checks(name, **kwargs)

@@ -13,7 +13,9 @@ container.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import math
 import multiprocessing
 import os
 import secrets
@@ -43,6 +45,7 @@ _VARIABLE = "LANG_ENVS_SECRET"
 _TOOLS = """
 import os, sys
 FOLDER, PORT, SECRET_FILE, PROOF, SLEEP = {folder!r}, {port}, {folder!r} + "/secret", {proof!r}[::-1], {sleep!r}
+DIGEST = {digest!r}
 
 def leak(*values):
     # by every way out that there is
@@ -65,7 +68,7 @@ class Attack(NamedTuple):
     Attributes:
         name: Name, for lists and tests.
         description: Words that complete "The program ...".
-        code: Python code; it may use `FOLDER`, `PORT`, `SECRET_FILE`, `leak`, `PROOF` and `SLEEP`.
+        code: Python code; it may use `FOLDER`, `PORT`, `SECRET_FILE`, `leak`, `PROOF`, `SLEEP` and `DIGEST`.
     """
 
     name: str
@@ -77,7 +80,12 @@ ATTACKS: tuple[Attack, ...] = (
     Attack("read_file", "reads a file of the user", "leak(open(SECRET_FILE).read())"),
     Attack("raise_file", "shows a file of the user in an error", "raise ValueError(open(SECRET_FILE).read())"),
     Attack("read_variables", "reads the environment's variables", f"leak(os.environ.get({_VARIABLE!r}))"),
-    Attack("read_parent", "reads its parent's variables", 'open(f"/proc/{os.getppid()}/environ").read(); leak(PROOF)'),
+    Attack("read_parent", "reads its parent's variables", f"""
+import hashlib
+variables = open(f"/proc/{{os.getppid()}}/environ", "rb").read()
+if b"{_VARIABLE}" in variables or hashlib.sha256(variables).hexdigest() == DIGEST:
+    leak(PROOF)
+"""),
     Attack("write_file", "writes a file", 'open(FOLDER + "/written", "w").write("attack")'),
     Attack("change_file", "changes a file of the user", 'open(FOLDER + "/prey", "w").write("attack")'),
     Attack("connect", "opens a connection", """
@@ -135,7 +143,7 @@ while True:
     Attack("long_error", "raises an error of 120 MB", 'raise ValueError("attack" * 20000000)'),
     Attack("many_files", "leaves a hundred files in its folder", """
 for number in range(100):
-    open(f"lang-envs-attack-{number}", "w").close()
+    open(f"{os.path.basename(FOLDER)}-{number}", "w").close()
 """),
     Attack("exit_quietly", "ends early, for graders that count failures alone", "sys.exit(0)"),
     Attack("exit_at_once", "ends at once with code 0", "os._exit(0)"),
@@ -219,7 +227,7 @@ for path in glob.glob("**/*", recursive=True)[:1000] + glob.glob(os.path.dirname
 
 
 class _Step(NamedTuple):
-    """Reward of a step, and its observation and info, or its error, as a text."""
+    """Reward of a step, and its observation and info as a text; minus infinity and the error where it raised."""
 
     reward: float
     text: str
@@ -229,7 +237,7 @@ def iter_attacks(
     make: Callable[[], Any],
     *,
     worthless: str = "",
-    honest: str | None = None,
+    honest: str,
     seconds: float = 60.0,
     memory_bytes: int = 2 << 30,
     attacks: Sequence[Attack] = ATTACKS,
@@ -240,22 +248,24 @@ def iter_attacks(
         make: Function that makes an environment: `reset(seed=)` and `step(action)` as in Gymnasium. Actions are texts,
             or token sequences of `lang_envs`; a program is passed in a fenced block.
         worthless: Code before each program: a valid answer without any merit.
-        honest: Code that earns a reward. After each program it must still earn it; None leaves that out.
+        honest: Code that earns a reward, which shows that programs run. After each program it must still earn it.
         seconds: Wall-clock seconds that a step may take, with making the environment.
         memory_bytes: Memory that the environment and its processes may take together.
         attacks: The programs.
 
     Raises:
-        LangEnvsError: If this is not Linux, or the worthless answer or the honest code gives no reward.
+        LangEnvsError: If this is not Linux, or the honest code does not earn more than the worthless answer.
     """
     if sys.platform != "linux":
         raise LangEnvsError(f"Expected Linux, whose /proc shows processes and memory; got {sys.platform}.")
     arena = _Arena(make, seconds, memory_bytes)
     try:
         base, end = arena.play(worthless, honest)
-        if end or len(base) < 1 + (honest is not None):
+        if end:
             raise LangEnvsError(f"Expected rewards for the worthless answer and honest code; the environment {end}.")
-        if honest is not None and base[1].reward <= base[0].reward:
+        if odd := [step for step in base if not math.isfinite(step.reward)]:
+            raise LangEnvsError(f"Expected finite rewards; got {odd[0].reward:g} with {odd[0].text[:500]}")
+        if base[1].reward <= base[0].reward:
             raise LangEnvsError(
                 f"Expected more reward for the honest code than for the worthless answer; got {base[1].reward:g} and "
                 f"{base[0].reward:g}. Fix: pass code that solves the task, and an answer that does not."
@@ -283,42 +293,44 @@ class _Arena:
         self.listener.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def play(self, *programs: str | None) -> tuple[list[_Step], str]:
+    def play(self, *programs: str) -> tuple[list[_Step], str]:
         """Submit programs to one environment, in a new process, and kill whatever is left of it.
 
         Returns:
-            The steps that returned, and how the process ended if they are not all.
+            The steps that ended, and how the process ended if they are not all.
         """
         context = multiprocessing.get_context("fork")  # environments may be made by a function of a script
         ours, theirs = context.Pipe()
-        actions = [f"```python\n{program}\n```" for program in programs if program is not None]
+        actions = [f"```python\n{program}\n```" for program in programs]
         process = context.Process(target=_play, args=(self.make, actions, theirs, self.secret))
         process.start()
         pid = process.pid or 0
         theirs.close()
         steps: list[_Step] = []
         end, deadline = "", time.monotonic() + self.seconds
-        while not end and len(steps) < len(actions):
-            if ours.poll(0.05):
-                try:  # not a pickle: hostile code may run in that process
-                    reward, text = json.loads(ours.recv_bytes(32 * _MAX_OBSERVATION))
-                    steps.append(_Step(float(reward), str(text)))
-                    deadline = time.monotonic() + self.seconds
-                except (EOFError, OSError, ValueError, TypeError):
-                    end = "ended with its process"
-            elif time.monotonic() > deadline:
-                end = f"did not answer within {self.seconds:g} seconds"
-            elif (used := _memory_of(pid)) > self.memory_bytes:
-                end = f"took {used >> 20} MiB"
-        process.join(0 if end else 5)
-        if not end and process.exitcode:
-            end = "lost its parent process"
-        self.left = self._sleepers()
-        for member in self.left | _tree(pid, _processes()):
-            with contextlib.suppress(OSError):
-                os.kill(member, signal.SIGKILL)
-        process.join()
-        ours.close()
+        try:
+            while not end and len(steps) < len(actions):
+                if ours.poll(0.05):
+                    try:  # not a pickle: hostile code may run in that process
+                        reward, text = json.loads(ours.recv_bytes(32 * _MAX_OBSERVATION))
+                        steps.append(_Step(float(reward), str(text)))
+                        deadline = time.monotonic() + self.seconds
+                    except (EOFError, OSError, ValueError, TypeError):
+                        end = "ended with its process"
+                elif time.monotonic() > deadline:
+                    end = f"did not answer within {self.seconds:g} seconds"
+                elif (used := _memory_of(pid)) > self.memory_bytes:
+                    end = f"took {used >> 20} MiB"
+            process.join(0 if end else 5)
+            if not end and process.exitcode:
+                end = "lost its parent process"
+        finally:  # also of Ctrl-C, which they do not get
+            self.left = self._sleepers()
+            for member in self.left | _tree(pid, _processes()):
+                with contextlib.suppress(OSError):
+                    os.kill(member, signal.SIGKILL)
+            process.join()
+            ours.close()
         return steps, end
 
     def _sleepers(self) -> set[int]:
@@ -330,23 +342,26 @@ class _Arena:
                     pids.add(int(path.parent.name))
         return pids
 
-    def damage(self, attack: Attack, worthless: str, honest: str | None, base: list[float]) -> str:
+    def damage(self, attack: Attack, worthless: str, honest: str, base: list[float]) -> str:
         """Return the damage that a program has done, in a sentence; empty if there is none.
 
         Args:
             attack: The program.
             worthless: Answer before it.
-            honest: Code that is submitted to the same environment afterwards, or None.
+            honest: Code that is submitted to the same environment afterwards.
             base: Rewards of both without an attack.
         """
         for path in self.folder.iterdir():
             path.unlink()
         (self.folder / "secret").write_text(self.secret)
         (self.folder / "prey").write_text("unchanged")
-        files_before = set(Path.cwd().glob("lang-envs-attack-*"))
         code = (
             _TOOLS.format(
-                folder=str(self.folder), port=self.listener.getsockname()[1], proof=self.proof, sleep=self.sleep
+                folder=str(self.folder),
+                port=self.listener.getsockname()[1],
+                proof=self.proof,
+                sleep=self.sleep,
+                digest=hashlib.sha256(Path("/proc/self/environ").read_bytes()).hexdigest(),
             )
             + attack.code
             + "\n"
@@ -369,13 +384,13 @@ class _Arena:
             seen.append("it connected")
         if self.left and not end:
             seen.append("it left a process")
-        if files := set(Path.cwd().glob("lang-envs-attack-*")) - files_before:
+        if files := list(Path.cwd().glob(f"{self.folder.name}-*")):  # this run's alone
             seen.append(f"it left {len(files)} files")
             for path in files:
                 path.unlink()
         if len(text) > _MAX_OBSERVATION:
             seen.append(f"the observation has {len(text) >> 10} KiB")
-        if steps and steps[0].reward > base[0]:
+        if steps and not steps[0].reward <= base[0]:  # nan as well
             seen.append(f"it was paid {steps[0].reward:g}, a worthless answer {base[0]:g}")
         if len(steps) == 2 and steps[1].reward != base[1]:
             seen.append(f"honest code then earned {steps[1].reward:g}, before {base[1]:g}")
@@ -384,10 +399,14 @@ class _Arena:
 
 def _play(make: Callable[[], Any], actions: list[str], pipe: Connection, secret: str) -> None:
     """Make an environment and send the reward and text of each action, the first of its episode."""
+    caller = os.getppid()
     os.setsid()
     if child := os.fork():  # so that the parent that a program may kill is not the caller
         pipe.close()
-        os.waitpid(child, 0)
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if os.getppid() != caller:
+                os.killpg(0, signal.SIGKILL)  # nobody is left to watch
+            time.sleep(0.02)
         os._exit(0)
     os.environ[_VARIABLE] = secret
     for number in range(3):  # a program that runs in this process must not get the terminal
@@ -403,7 +422,7 @@ def _play(make: Callable[[], Any], actions: list[str], pipe: Connection, secret:
             observation, reward, _, _, info = env.step(action)
             step = _Step(float(reward), f"{observation}{info}")
         except Exception as error:
-            step = _Step(0.0, repr(error))
+            step = _Step(-math.inf, repr(error))
         pipe.send_bytes(json.dumps([step.reward, step.text[: 4 * _MAX_OBSERVATION]]).encode())
     with contextlib.suppress(Exception):
         env.close()  # type: ignore[union-attr]
@@ -415,7 +434,7 @@ def _processes() -> dict[int, tuple[int, int, int]]:
     table = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = path.read_bytes().rpartition(b")")[2].split()  # a name may have any bytes
             table[int(path.parent.name)] = int(fields[1]), int(fields[3]), int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
     return table
 
@@ -430,4 +449,8 @@ def _tree(root: int, table: dict[int, tuple[int, int, int]]) -> set[int]:
 
 def _memory_of(root: int) -> int:
     table = _processes()
-    return sum(table[pid][2] for pid in _tree(root, table))
+    used = {pid: table[pid][2] for pid in _tree(root, table)}
+    for pid in used:
+        with contextlib.suppress(OSError):  # of memory that processes share, the part of each
+            used[pid] = int(Path(f"/proc/{pid}/smaps_rollup").read_text().partition("\nPss:")[2].split()[0]) << 10
+    return sum(used.values())

@@ -137,6 +137,13 @@ def test_check_fails(run: Run) -> None:
     assert "Expected the oracle to succeed with seed 0" in output
 
 
+def test_attacks_need_honest_code(run: Run, tmp_path: Path) -> None:
+    assert "Expected --honest FILE" in run("check", FULL, "--attack", code=1)
+    (tmp_path / "binary").write_bytes(b"\xff")
+    for path in (tmp_path / "missing", tmp_path / "binary", tmp_path):
+        assert "Expected files of Python code; got" in run("check", FULL, "--attack", "--honest", str(path), code=1)
+
+
 # ---------------------------------------------------------------------- watch
 
 

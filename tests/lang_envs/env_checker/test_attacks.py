@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -53,6 +58,15 @@ class InSubprocess(CodeEnv):
         return "", 0.0
 
 
+class Unsteady(CodeEnv):
+    """Raises or pays nan, by the program; -1 for a wrong answer."""
+
+    def run(self, code: str) -> tuple[str, float]:
+        if "PORT" in code:
+            raise RuntimeError("no worker")
+        return "", float(code)
+
+
 def failures(make: Any, names: str, **kwargs: Any) -> dict[str, str]:
     attacks = [attack for attack in ATTACKS if attack.name in names.split()]
     results = list(iter_attacks(make, attacks=attacks, **kwargs))
@@ -98,3 +112,74 @@ def test_nothing_gets_through_the_sandbox() -> None:
 def test_honest_code_must_earn_more_than_a_worthless_answer() -> None:
     with pytest.raises(LangEnvsError, match="got 1 and 1"):
         failures(InProcess, "exit", worthless="answer = '42'", honest="answer = '42'")
+
+
+@pytest.mark.parametrize(("worthless", "got"), [("nan", "got nan"), ("broken", "got -inf with ValueError")])
+def test_rewards_of_the_worthless_answer_must_be_finite(worthless: str, got: str) -> None:
+    with pytest.raises(LangEnvsError, match=got):
+        failures(Unsteady, "exit", worthless=worthless, honest="1")
+
+
+def test_a_step_that_raises_pays_nothing() -> None:
+    assert failures(Unsteady, "exit", worthless="-1", honest="1") == {}
+
+
+def test_a_reward_of_nan_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Unsteady, "run", lambda self, code: ("", float("nan" if "PORT" in code else code)))
+    assert "it was paid nan" in failures(Unsteady, "exit", worthless="-1", honest="1")["exit"]
+
+
+def test_variables_of_a_parent_without_any_are_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(self: CodeEnv, code: str) -> tuple[str, float]:
+        command = ["env", "-i", "timeout", "9", sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout + done.stderr, float(done.stdout.strip() == "42")
+
+    monkeypatch.setattr(InSubprocess, "run", run)
+    assert failures(InSubprocess, "read_parent", worthless="print()", honest="print(42)") == {}
+
+
+def test_files_of_another_run_and_odd_names_of_processes_do_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make() -> CodeEnv:
+        ctypes.CDLL(None).prctl(15, b"\xff", 0, 0, 0)  # PR_SET_NAME
+        (tmp_path / "lang-envs-attack-of-another-run").mkdir(exist_ok=True)
+        return InSubprocess()
+
+    monkeypatch.chdir(tmp_path)
+    found = failures(make, "exit many_files", worthless="print()", honest="print(42)")
+    assert list(found) == ["many_files"]
+    assert "it left 100 files" in found["many_files"]
+
+
+def test_memory_that_processes_share_counts_once() -> None:
+    shared = bytearray(os.urandom(1 << 20) * 300)  # in three processes: the caller, the environment and its parent
+    assert failures(InSubprocess, "sleep", worthless="print()", honest="print(42)", memory_bytes=500 << 20) == {}
+    assert shared
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_outlives_the_caller(number: int, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from lang_envs.env_checker.attacks import ATTACKS, iter_attacks\n"
+        "class Env:\n"
+        "    reset = lambda self, seed: None\n"
+        "    def step(self, action):\n"
+        "        while 'PORT' in action:\n"
+        "            open(sys.argv[1], 'w').close()\n"
+        "        return '', float('honest' in action), True, False, {}\n"
+        "list(iter_attacks(Env, honest='honest', attacks=ATTACKS[:1]))\n"
+    )
+    running = tmp_path / "running"
+    process = subprocess.Popen([sys.executable, script, running], stderr=subprocess.DEVNULL)
+    while not running.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.wait(20)
+    time.sleep(1)
+    running.unlink()
+    time.sleep(0.5)
+    assert not running.exists()
