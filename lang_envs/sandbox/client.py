@@ -246,7 +246,8 @@ class _Connection:
     def run(self, tasks: Sequence[Task], limits: Limits) -> list[Answer]:
         self._number += 1
         held = [(task.table, task.labels) for task in tasks]
-        request = {"evaluation": self._number, "process": os.getpid(), "limits": _as_message(limits), "held": held}
+        who = {"evaluation": self._number, "process": os.getpid(), "thread": threading.get_native_id()}
+        request = {**who, "limits": _as_message(limits), "held": held}
         self._channel.send(request)
         with selectors.DefaultSelector() as selector, contextlib.ExitStack() as opened:
             selector.register(self._channel, selectors.EVENT_READ)

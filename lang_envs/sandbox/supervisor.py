@@ -117,6 +117,7 @@ class _Evaluation:
     Attributes:
         client: Channel of the client.
         process: Process id of the client.
+        thread: Thread of that process; threads take turns with connections.
         number: Number that the client has given the evaluation.
         held: Table and labels of each task.
         limits: Limits of the evaluation.
@@ -129,6 +130,7 @@ class _Evaluation:
 
     client: Channel
     process: int
+    thread: int
     number: int
     held: list[tuple[str, str]]
     limits: dict[str, Any]
@@ -178,8 +180,8 @@ class Supervisor:
         self._opened: dict[str, float] = {}
         """Time when the split that is open was opened, by table."""
         self._clients: set[Channel] = set()
-        self._ran_out_of_time: set[Channel] = set()
-        """Clients whose last evaluation used up its time: the next one probably will, too."""
+        self._ran_out_of_time: set[tuple[int, int]] = set()
+        """Processes and threads whose last evaluation used up its time: the next one probably will, too."""
         n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _N_OTHER_FILES
         self._max_admitted = min(_MAX_ADMITTED, n_files // 4)
         self._max_clients = n_files - 2 * self._max_admitted
@@ -266,8 +268,8 @@ class Supervisor:
             if len(held) > self._max_admitted:
                 self._tell(client, {"refused": _TOO_LARGE.format(self._max_admitted, len(held))})
                 return
-            number, process = int(message["evaluation"]), int(message["process"])
-            self._waiting.append(_Evaluation(client, process, number, held, message["limits"], len(held)))
+            number, process, thread = (int(message[key]) for key in ("evaluation", "process", "thread"))
+            self._waiting.append(_Evaluation(client, process, thread, number, held, message["limits"], len(held)))
 
     def _cancel(self, client: Channel, message: Message) -> None:
         self._finish_queued([task for task in self._queue if _is_of(task, client, message)], "cancelled")
@@ -295,7 +297,6 @@ class Supervisor:
         if client not in self._clients:
             return
         self._clients.remove(client)
-        self._ran_out_of_time.discard(client)
         self._selector.unregister(client)
         client.close()
         self._waiting = [evaluation for evaluation in self._waiting if evaluation.client is not client]
@@ -376,7 +377,7 @@ class Supervisor:
 
         On a table without running tasks, the first opens a split. Others that hold the same labels may join; while one
         before them waits for other labels, only for a part of their time limit, which bounds that wait, and not if the
-        last evaluation of their client ran out of time.
+        last evaluation of their thread ran out of time.
         """
         now = time.monotonic()
         running = {child.task.table: child.task.labels for child in self._running.values() if child.task}
@@ -385,7 +386,7 @@ class Supervisor:
             if running.get(task.table, task.labels) != task.labels:
                 is_awaited.add(task.table)
             elif task.table not in is_awaited or (
-                task.evaluation.client not in self._ran_out_of_time
+                (task.evaluation.process, task.evaluation.thread) not in self._ran_out_of_time
                 and now - self._opened[task.table] < _PREFERRED_SHARE * task.evaluation.limits["time_limit"]
             ):
                 return task
@@ -470,9 +471,8 @@ class Supervisor:
         task.evaluation.n_open -= 1
         if task.evaluation.n_open == 0 and task.evaluation in self._admitted:
             self._admitted.remove(task.evaluation)
-            self._ran_out_of_time.discard(task.evaluation.client)
-            if task.evaluation.ran_out_of_time:
-                self._ran_out_of_time.add(task.evaluation.client)
+            mark = self._ran_out_of_time.add if task.evaluation.ran_out_of_time else self._ran_out_of_time.discard
+            mark((task.evaluation.process, task.evaluation.thread))
         about = {"evaluation": task.evaluation.number, "split": task.split, "end": end, "code": code}
         self._tell(task.evaluation.client, {**about, **usage})
 

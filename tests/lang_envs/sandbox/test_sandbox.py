@@ -271,7 +271,8 @@ def test_a_split_does_not_stay_open_while_another_is_wanted(sandbox: Sandbox) ->
     assert answer.worked
 
 
-def test_programs_that_loop_do_not_starve_another_on_their_table(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize("reconnects", [False, True])
+def test_programs_that_loop_do_not_starve_another_on_their_table(sandbox: Sandbox, reconnects: bool) -> None:
     """Three threads evaluate endless loops again and again; a fourth has a program of five quick splits, three times.
 
     Nine or ten loops end meanwhile; were they let into an open split as others are, 26.
@@ -285,7 +286,8 @@ def test_programs_that_loop_do_not_starve_another_on_their_table(sandbox: Sandbo
 
     def loop() -> None:
         while not is_over.is_set():
-            sandbox.run(evaluation(BUSY["Python loop"]), limits)
+            own = Sandbox(sandbox.place) if reconnects else sandbox
+            own.run(evaluation(BUSY["Python loop"]), limits)
             loops.append(None)
 
     threads = [threading.Thread(target=loop, daemon=True) for _ in range(3)]
