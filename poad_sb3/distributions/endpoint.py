@@ -76,7 +76,8 @@ class TokenServer:
             EndpointError: If a request fails, or the server does not list the adapter afterwards.
         """
         self._send("/load_lora_adapter", {"lora_name": name, "lora_path": str(folder), "load_inplace": True})
-        listed = self._json(self._send("/models")).get("data", [])
+        models = self._json(self._send("/models")).get("data")
+        listed = [model for model in models if isinstance(model, dict)] if isinstance(models, list) else []
         if not any(model.get("id") == name and model.get("root") == str(folder) for model in listed):
             raise EndpointError(
                 f"Expected {self.url} to list the adapter {name!r} of {folder} after loading it; it lists "
@@ -105,11 +106,11 @@ class TokenServer:
         try:
             (choice,) = answer["choices"]
             tokens, log_probs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
-            answered, echoed = answer["model"], choice["prompt_token_ids"]
+            answered, echoed, largest = answer["model"], [*choice["prompt_token_ids"]], max(tokens, default=None)
             whole = all(type(token) is int and 0 <= token < vocabulary for token in tokens)
             finite = all(math.isfinite(log_prob) for log_prob in log_probs)
             is_right = whole and finite and len(tokens) == len(log_probs) > 0
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise EndpointError(
                 f"Expected one choice with token_ids, prompt_token_ids and logprobs of {self.url}; got "
                 f"{str(answer)[:200]} ({type(error).__name__}: {error}). Fix: a server that knows return_token_ids."
@@ -123,7 +124,7 @@ class TokenServer:
         if not is_right:
             raise EndpointError(
                 f"Expected token ids below {vocabulary} and as many finite log-probabilities; {self.url} returned "
-                f"{len(tokens)} ids up to {max(tokens, default=None)} and {len(log_probs)} log-probabilities. Fix: let "
+                f"{len(tokens)} ids up to {largest} and {len(log_probs)} log-probabilities. Fix: let "
                 "the server run the policy's base model with its tokenizer."
             )
         return Completion(tuple(tokens), tuple(map(float, log_probs)))
@@ -138,8 +139,9 @@ class TokenServer:
                     answer: bytes = response.read()
                 return answer
             except urllib.error.HTTPError as error:
-                with error:
-                    why = f"status {error.code}: {error.read(300).decode(errors='replace')}"
+                why = f"status {error.code}: "
+                with error, contextlib.suppress(OSError, http.client.HTTPException):  # cut in the body
+                    why += error.read(300).decode(errors="replace")
                 break
             except (OSError, http.client.HTTPException) as error:
                 cause = getattr(error, "reason", error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,13 @@ def test_refuses_answers_of_another_policy(fault: str, words: str) -> None:
             model.policy.act(QUESTION, rngs=rngs)
 
 
+@pytest.mark.parametrize("models", [None, ["base"], {"id": "base"}])
+def test_refuses_a_list_of_models_of_another_form(models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TokenServer, "_send", lambda self, path, body=None: json.dumps({"data": models}).encode())
+    with pytest.raises(EndpointError, match="to list the adapter"):
+        TokenServer("http://127.0.0.1").load_adapter("mine", Path("folder"))
+
+
 def test_broken_connections_are_repeated_and_refusals_are_not() -> None:
     with TokenStandIn(flat_model) as server:
         model = agent(server.url)
@@ -144,6 +152,13 @@ def test_refuses_unreachable_servers_and_invalid_json() -> None:
         server.fail(Status(200, b"<html>"), path="/v1/completions")
         with pytest.raises(EndpointError, match="Expected JSON"):
             TokenServer(server.url).complete("base", (1,), 10)
+        choice = {"token_ids": [1], "prompt_token_ids": [1], "logprobs": {"token_logprobs": [0.0]}}
+        huge = {"logprobs": {"token_logprobs": [10**400]}}
+        for odd in ({"prompt_token_ids": None}, {"token_ids": [1, None]}, huge, {"logprobs": None}):
+            body = json.dumps({"model": "base", "choices": [choice | odd]}).encode()
+            server.fail(Status(200, body), path="/v1/completions")
+            with pytest.raises(EndpointError, match="Expected one choice with token_ids"):
+                TokenServer(server.url).complete("base", (1,), 10)
         url = server.url
     with pytest.raises(EndpointError, match=r"ConnectionRefusedError.*request 3 of 3.*Fix: check that the server runs"):
         TokenServer(url).complete("base", (1,), 10)
