@@ -354,7 +354,7 @@ def episode_figure(trainings: Mapping[str, Mapping[str, Any]], task: Task) -> Fi
     """
     trainings = {name: training for name, training in trainings.items() if "episode" in training}
     keys = key_slots(task.env_kwargs["k"], task.env_kwargs["d"])
-    figure, grid = panels(len(trainings), 3, 3.6, 2.6, 0.7, sharey=True)
+    figure, grid = panels(len(trainings), 2, 3.6, 2.2, 0.7, sharey=True)
     lines = {}
     for axes, (title, training) in zip(grid.flat, trainings.items(), strict=False):
         start = 0
