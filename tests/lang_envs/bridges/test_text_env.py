@@ -78,6 +78,7 @@ def test_the_first_reset_has_the_seed_of_the_constructor():
 
 
 def test_any_text_is_an_action_where_none_are_listed():
+    pytest.importorskip("sklearn")
     env = text_env("DataSciCoding-iris-v0")
     text, _ = env.reset(seed=0)
     assert env.admissible_actions is None
