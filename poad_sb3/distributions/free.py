@@ -122,6 +122,7 @@ def generate(
     prompts: Sequence[TokenIds],
     sampling: SamplingSettings,
     uniforms: NDArray[np.float64] | None,
+    reserves: Sequence[int] | None = None,
 ) -> list[SampledAction]:
     """Continue prompts token by token.
 
@@ -134,15 +135,17 @@ def generate(
         sampling: Sampling settings: temperature, top-k and top-p. A continuation ends after `max_new_tokens`, before
             the first of the texts in `stop`, or with one of the model's own end tokens.
         uniforms: Random numbers in [0, 1), `[n, max_new_tokens]`; None for the most probable tokens.
+        reserves: Number of tokens of the model's context to leave behind each continuation; none by default.
 
     Raises:
         FloatingPointError: If the model's log-probabilities are not finite.
         ModelError: If a prompt leaves no room for a token.
     """
     written: dict[int, SampledAction] = {}
+    reserves = [0] * len(prompts) if reserves is None else reserves
     for chunk in lm.decode_batches(prompts, sampling.max_new_tokens):
         chunk_uniforms = None if uniforms is None else uniforms[chunk]
-        batch = _Batch(lm, [prompts[index] for index in chunk], sampling)
+        batch = _Batch(lm, [prompts[index] for index in chunk], sampling, [reserves[index] for index in chunk])
         written.update(zip(chunk, batch.run(chunk_uniforms), strict=True))
     written = lm.ranks.merge(written)
     return [written[index] for index in range(len(prompts))]
@@ -151,9 +154,11 @@ def generate(
 class _Batch:
     """Prompts that go through the model together."""
 
-    def __init__(self, lm: LanguageModel, prompts: Sequence[TokenIds], sampling: SamplingSettings) -> None:
+    def __init__(
+        self, lm: LanguageModel, prompts: Sequence[TokenIds], sampling: SamplingSettings, reserves: Sequence[int]
+    ) -> None:
         self._lm, self._sampling = lm, sampling
-        self._prompts = prompts
+        self._prompts, self._reserves = prompts, reserves
         self._tokens: list[list[int]] = [[] for _ in prompts]
         self._log_probs: list[list[float]] = [[] for _ in prompts]
         self._decisions: list[list[Decision]] = [[] for _ in prompts]
@@ -189,7 +194,9 @@ class _Batch:
             self._log_probs[index].append(log_prob)
 
     def _has_ended(self, index: int) -> bool:
-        return has_ended(self._lm, self._sampling, self._prompts[index], self._tokens[index])
+        prompt, tokens = self._prompts[index], self._tokens[index]
+        is_full = len(prompt) + len(tokens) + self._reserves[index] > self._lm.max_length
+        return is_full or has_ended(self._lm, self._sampling, prompt, tokens)
 
     def _finished(self, index: int) -> SampledAction:
         written = self._tokens[index], self._log_probs[index], self._decisions[index]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from poad_sb3.distributions.action_trie import TokenIds, action_log_probs
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenChoice, TokenPath
@@ -24,9 +25,10 @@ class ThinkDistribution(TrieDistribution):
 
     pi(thought, action | question) = pi(thought | question) pi(action | question, thought)
 
-    A thought ends with its mark, with an end token, or after `max_thought_tokens`; where it has not written the mark,
-    the mark follows as forced tokens. The tokens of thought, mark and action are the action of the path, so that
-    credit, update and checkpoints know of no thoughts; the environment gets the action's text alone.
+    A thought ends with its mark, with an end token, after `max_thought_tokens`, or where mark and action just fit into
+    the model's context; where it has not written the mark, the mark follows as forced tokens. The tokens of thought,
+    mark and action are the action of the path, so that credit, update and checkpoints know of no thoughts; the
+    environment gets the action's text alone.
 
     Args:
         lm: Language model.
@@ -49,12 +51,11 @@ class ThinkDistribution(TrieDistribution):
     ) -> list[SampledAction]:
         """See `ActionDistribution.sample`."""
         uniforms = np.stack([rng.random(self._max_tokens) for rng in rngs])
-        thoughts = generate(self.lm, [self.prompt(question) for question in questions], self._thoughts, uniforms)
-        return self._act(questions, thoughts, rngs, cache)
+        return self._act(questions, self._think(questions, uniforms), rngs, cache)
 
     def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
         """Decode a thought greedily, then choose the most probable action after it."""
-        return self._act(questions, self._greedy(questions), [None] * len(questions), cache)
+        return self._act(questions, self._think(questions, None), [None] * len(questions), cache)
 
     def path(self, question: Question, text: str) -> TokenPath:
         """Refuse: the thought of an action that was chosen elsewhere is not known.
@@ -69,7 +70,7 @@ class ThinkDistribution(TrieDistribution):
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Return the probability of every admissible action after the greedy thought."""
-        (tree,) = self._trees([question], self._greedy([question]))
+        (tree,) = self._trees([question], self._think([question], None))
         log_probs = action_log_probs(tree.trie, self._scores_of([tree.row], cache)[0])
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
 
@@ -85,12 +86,17 @@ class ThinkDistribution(TrieDistribution):
 
     def prompt(self, question: Question) -> TokenIds:
         """Return the token ids of the prompt and of the mark that opens a thought."""
-        longest = max(map(len, self._actions(question.actions).trie.sequences)) if question.actions else 1
-        reserve = len(self._opening) + self._max_tokens + len(self._closing) + longest
+        reserve = len(self._opening) + self._max_tokens + self._behind(question)
         return (*self.lm.prompt_ids(question, reserve=reserve), *self._opening)
 
-    def _greedy(self, questions: Sequence[Question]) -> list[SampledAction]:
-        return generate(self.lm, [self.prompt(question) for question in questions], self._thoughts, None)
+    def _behind(self, question: Question) -> int:
+        """Return the number of tokens that may follow a thought: its mark and the longest action."""
+        longest = max(map(len, self._actions(question.actions).trie.sequences)) if question.actions else 1
+        return len(self._closing) + longest
+
+    def _think(self, questions: Sequence[Question], uniforms: NDArray[np.float64] | None) -> list[SampledAction]:
+        prompts, reserves = [self.prompt(question) for question in questions], [*map(self._behind, questions)]
+        return generate(self.lm, prompts, self._thoughts, uniforms, reserves)
 
     def _act(
         self,

@@ -163,3 +163,14 @@ def test_rejects_marks_that_the_tokenizer_cannot_spell(tmp_path: Path) -> None:
         make_agent(action_sampling="think", thought_marks=("<think>",))
     with pytest.raises(ObservationError, match="clone with action_sampling='trie'"):
         small_policy(tmp_path).distribution.path(prompts.Question(*QUESTION), "wait")
+
+
+def test_a_thought_leaves_room_for_mark_and_action(tmp_path: Path) -> None:
+    policy = small_policy(tmp_path, max_thought_tokens=6)
+    room = policy.lm.max_length - len(policy.lm.prompt_ids("press"))
+    for spare in range(5, 12):  # for at least a mark, a token, a mark and an action of three tokens, the last unread
+        question = (" ".join(["press"] * (1 + room - spare)), QUESTION[1])
+        steps = policy.act(batch_of([question] * 8))
+        lengths = [len(step.path.prompt) + len(step.path.action) for step in steps]
+        assert max(lengths) <= policy.lm.max_length + 1, "the last token is never read"
+        assert policy.distribution.log_prob([step.path for step in steps]).isfinite().all()
