@@ -22,13 +22,14 @@ from transformers.pytorch_utils import Conv1D
 
 from poad_sb3.common.critics import MarginalCritic
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-from poad_sb3.distributions import CandidateDistribution, TrieDistribution
+from poad_sb3.distributions import CandidateDistribution, ThinkDistribution, TrieDistribution
 from poad_sb3.language_model import lm_head
 from poad_sb3.language_model.language_model import CACHED_PER_FORWARD
 from poad_sb3.language_model.loading import DTYPES
 from poad_sb3.language_model.lora import adapt
 from poad_sb3.prompts import Question
 from poad_sb3.settings import ModelSettings
+from poad_sb3.settings.sampling import ActionSampling
 from poad_sb3.vec_env.text_observations import parse_observation
 
 __all__ = ["MemoryEstimate", "ModelSize", "Workload", "estimate", "estimate_training", "free_memory"]
@@ -243,7 +244,7 @@ def estimate_training(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Memo
     actions = steps * algorithm.n_envs
     together = min(algorithm.batch_size, actions)  # rows that begin alike are merged, so all may be in one pass
     pass_tokens = max(row_tokens, min(lm.max_tokens_per_forward, together * row_tokens))
-    is_free = algorithm.action_sampling == "free"
+    writes = algorithm.action_sampling in (ActionSampling.FREE, ActionSampling.THINK)
     texts = max(1, CACHED_PER_FORWARD * lm.max_tokens_per_forward // row_tokens)
     critic, values = algorithm.policy.critic, algorithm.credit.n_values(action)
     if algorithm.kl_coef:
@@ -257,7 +258,7 @@ def estimate_training(algorithm: LLMOnPolicyAlgorithm, observation: Any) -> Memo
         pass_tokens=pass_tokens,
         scored=min(pass_tokens, together * scored),
         children=children,
-        n_texts=min(algorithm.n_envs, texts) if is_free else 0,
+        n_texts=min(algorithm.n_envs, texts) if writes else 0,
         text_tokens=row_tokens,
         rollout_tokens=actions * values + (algorithm.n_envs if values else 0),  # and the state after the last step
         gradient_sums=max(sums, 1 + ranks) if ranks > 1 else sums,
@@ -336,6 +337,9 @@ def _decoding(size: ModelSize, workload: Workload) -> int:
 def _longest_row(algorithm: LLMOnPolicyAlgorithm, question: Question) -> tuple[int, int, float, int]:
     """Return numbers of tokens for a question: of the longest row, scored ones in it, children of one, of an action."""
     distribution = algorithm.policy.distribution
+    if isinstance(distribution, ThinkDistribution):
+        action = algorithm.max_thought_tokens + distribution.n_behind(question)
+        return len(distribution.prompt(question)) + action, action, 0.0, action
     if not isinstance(distribution, TrieDistribution):
         action = algorithm.max_new_tokens
         return len(distribution.prompt(question)) + action, action, 0.0, action

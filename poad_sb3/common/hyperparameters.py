@@ -178,7 +178,8 @@ def warn_of_large_rate(made: LLMOnPolicyAlgorithm) -> None:
 def warn_of_temperature(made: LLMOnPolicyAlgorithm) -> None:
     """Warn of a model that was not made for the task and acts at temperature 1 among listed actions."""
     n_weights = sum(parameter.numel() for parameter in made.policy.lm.base.parameters())
-    if made.temperature == 1 and made.action_sampling != ActionSampling.FREE and n_weights > FOREIGN_MODEL:
+    writes = made.action_sampling in (ActionSampling.FREE, ActionSampling.THINK)
+    if made.temperature == 1 and not writes and n_weights > FOREIGN_MODEL:
         warnings.warn(
             f"Expected a temperature of 4 to 8 for a model of {n_weights / 1e6:,.0f} million weights among listed "
             "actions; at 1 it begins sure of a few of them, and may learn only to avoid penalties. "

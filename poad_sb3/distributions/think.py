@@ -86,16 +86,16 @@ class ThinkDistribution(TrieDistribution):
 
     def prompt(self, question: Question) -> TokenIds:
         """Return the token ids of the prompt and of the mark that opens a thought."""
-        reserve = len(self._opening) + self._max_tokens + self._behind(question)
+        reserve = len(self._opening) + self._max_tokens + self.n_behind(question)
         return (*self.lm.prompt_ids(question, reserve=reserve), *self._opening)
 
-    def _behind(self, question: Question) -> int:
+    def n_behind(self, question: Question) -> int:
         """Return the number of tokens that may follow a thought: its mark and the longest action."""
         longest = max(map(len, self._actions(question.actions).trie.sequences)) if question.actions else 1
         return len(self._closing) + longest
 
     def _think(self, questions: Sequence[Question], uniforms: NDArray[np.float64] | None) -> list[SampledAction]:
-        prompts, reserves = [self.prompt(question) for question in questions], [*map(self._behind, questions)]
+        prompts, reserves = [self.prompt(question) for question in questions], [*map(self.n_behind, questions)]
         return generate(self.lm, prompts, self._thoughts, uniforms, reserves)
 
     def _act(

@@ -145,6 +145,7 @@ def _about(model: BaseAlgorithm | LLMPolicy, policy: LLMPolicy, merge: bool) -> 
         "drawn_by": {
             "temperature": float(settings["temperature"]),
             **{name: settings[name] for name in ("top_k", "top_p", "stop", "max_new_tokens")},
+            **{name: settings[name] for name in ("max_thought_tokens", "thought_marks")},
         },
         "algorithm": type(model).__name__ if isinstance(model, BaseAlgorithm) else None,
         "num_timesteps": model.num_timesteps if isinstance(model, BaseAlgorithm) else None,
@@ -193,7 +194,8 @@ def _generation_config(policy: LLMPolicy) -> GenerationConfig:
     lm, settings = policy.lm, policy._get_constructor_parameters()
     base = getattr(lm.base, "generation_config", None) or GenerationConfig()
     pad = lm.tokenizer.pad_token_id if base.pad_token_id is None else base.pad_token_id
-    is_free = settings["action_sampling"] == ActionSampling.FREE  # that among listed actions suits no free text
+    # The temperature among listed actions suits no free text.
+    is_free = settings["action_sampling"] in (ActionSampling.FREE, ActionSampling.THINK)
     return GenerationConfig(
         do_sample=True,
         temperature=float(settings["temperature"]) if is_free else 1.0,

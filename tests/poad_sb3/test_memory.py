@@ -42,6 +42,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "trie": {},
     "paper mode": {"action_sampling": "candidates", "paper_mode": True},
     "free": FREE,
+    "think": {"action_sampling": "think", "max_thought_tokens": 24},
 }
 
 
@@ -213,7 +214,9 @@ def test_what_is_held_between_passes() -> None:
     assert needed.rollout >= bytes_of([flat.features])
 
 
-@pytest.mark.parametrize("name", ["trie", *(pytest.param(n, marks=pytest.mark.matrix) for n in ("paper mode", "free"))])
+@pytest.mark.parametrize(
+    "name", ["trie", *(pytest.param(n, marks=pytest.mark.matrix) for n in ("paper mode", "free", "think"))]
+)
 def test_an_update_holds_at_most_what_is_estimated(name: str) -> None:
     """Passes are taken as full and merged as far as they can be."""
     model = trained(**METHODS[name])
@@ -221,6 +224,17 @@ def test_an_update_holds_at_most_what_is_estimated(name: str) -> None:
     with LiveBytes() as live, pytest.warns(RuntimeWarning, match="first ratio"):  # learnt from already
         model.train()
     assert live.peak <= needed.activations + needed.logits + needed.gradients + needed.values + needed.rollout
+
+
+def test_thoughts_are_counted_as_written_texts() -> None:
+    needed = {
+        sampling: estimate_training(model, model.env.reset())
+        for sampling in ("trie", "think")
+        for model in [POAD("LLMPolicy", LampEnv(), seed=0, action_sampling=sampling)]
+    }
+    assert needed["think"].decoding > needed["trie"].decoding == 0
+    assert needed["think"].rollout > 2 * needed["trie"].rollout
+    assert needed["think"].logits > needed["trie"].logits
 
 
 def test_what_is_not_counted_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

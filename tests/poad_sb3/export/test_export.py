@@ -240,6 +240,15 @@ def test_generate_writes_as_the_policy_does(merge: bool, small_folder: Path, tmp
     assert lm.prompter.action_text(tuple(written[0, prompt.shape[1] :].tolist())) == greedy.text
 
 
+def test_the_card_tells_of_thoughts(tmp_path: Path) -> None:
+    agent = make_agent(policy_kwargs=SMALL, action_sampling="think", max_thought_tokens=7, temperature=0.5)
+    exported = export_policy(agent, tmp_path / "out", merge=True)
+    card = (exported / "README.md").read_text()
+    assert "`<think>` behind the prompt, then at most 7 tokens (temperature 0.5" in card
+    assert "The probability of an admissible action is the product" in card
+    assert GenerationConfig.from_pretrained(exported).temperature == 0.5
+
+
 @pytest.mark.parametrize(("name", "lora"), [("qwen2", {}), ("gemma2", None)])
 def test_a_chat_model_is_exported_with_its_chat(tmp_path: Path, name: str, lora: dict[str, Any] | None) -> None:
     """By the tokenizer's own template, and merged or whole: the loaded model gives the same text."""
