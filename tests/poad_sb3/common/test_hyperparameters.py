@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +17,7 @@ from toy import LampEnv
 import poad_sb3
 from poad_sb3 import ARCHER, GRPO, NTPO, POAD, TWOSOME
 from poad_sb3.cli.train_options import new_run, parse_options
+from poad_sb3.common import hyperparameters
 from poad_sb3.common.hyperparameters import (
     check_arguments,
     known_arguments,
@@ -238,3 +240,12 @@ def test_the_preset_of_a_model_is_its_default_unless_another_is_named(monkeypatc
     assert (named.n_envs, named.temperature) == (1, 1.0)
     config = new_run(parse_options(["policy_kwargs.model=pocket-char"], (), env_id=env_id, n_envs=4))
     assert (config.preset, config.n_envs, config.given["n_steps"]) == ("pocket-char/virtualhome", 4, 2)
+
+
+@pytest.mark.parametrize(("sampling", "is_warned"), [("trie", True), ("think", False)])
+def test_a_high_temperature_is_recommended_for_listed_actions_alone(monkeypatch, sampling, is_warned) -> None:
+    monkeypatch.setattr(hyperparameters, "FOREIGN_MODEL", 0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        POAD("LLMPolicy", LampEnv(), action_sampling=sampling, **SMALL)
+    assert any("Expected a temperature of 4 to 8" in str(warning.message) for warning in caught) == is_warned
