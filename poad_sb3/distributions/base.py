@@ -183,6 +183,9 @@ class ActionDistribution(ABC):
     samples_elsewhere: ClassVar[bool] = False
     """Whether actions come from another engine than the passes of `lm`."""
 
+    mixes_choices: ClassVar[bool] = False
+    """Whether a path may have choices among the whole vocabulary and choices among listed tokens."""
+
     records_leaves: bool = False
     """Whether sampled paths hold the listed actions and their probabilities, which a marginal critic reads."""
 
@@ -351,7 +354,7 @@ class ActionDistribution(ABC):
             Log-probability and entropy of each, `[D]`; entropy of its whole action, and divergence, where known.
         """
         temperatures = _temperatures(rows, positions.device)[positions] if rows[0].mixture is None else None
-        if any(row.is_open for row in rows) and any(tokens for row in rows for tokens in row.children):
+        if self.mixes_choices and rows[0].is_open:  # whatever the chunk: ranks of FSDP2 make as many passes of the head
             assert temperatures is not None
             return self._score_thoughts(rows, positions, choice, temperatures, base)
         if rows[0].is_open:
@@ -431,7 +434,7 @@ def edges_of(logits: Tensor, counts: Tensor) -> Edges:
 
 
 def _child_edges(logits: Tensor, children: Sequence[TokenIds], temperatures: Tensor) -> Edges:
-    counts = moved(torch.tensor([len(tokens) for tokens in children]), logits.device)
+    counts = moved(torch.tensor([len(tokens) for tokens in children], dtype=torch.int64), logits.device)
     return edges_of(logits / temperatures.repeat_interleave(counts, output_size=len(logits)), counts)
 
 
@@ -444,7 +447,7 @@ def _divergence(edges: Edges, starts: Tensor, reference: Edges, children: Sequen
         reference: Distributions of the base model at these decisions.
         children: Tokens to choose from at each.
     """
-    counts = torch.tensor([len(tokens) for tokens in children], device=starts.device)
+    counts = torch.tensor([len(tokens) for tokens in children], dtype=torch.int64, device=starts.device)
     of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
     within = torch.arange(len(of), device=counts.device) - reference.starts[of]
     log_probs = edges.log_probs[starts[of] + within]

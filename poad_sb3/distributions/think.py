@@ -38,6 +38,8 @@ class ThinkDistribution(TrieDistribution):
         ObservationError: If the tokenizer cannot spell a mark.
     """
 
+    mixes_choices = True
+
     def __init__(self, lm: LanguageModel, sampling: SamplingSettings) -> None:
         super().__init__(lm, float(sampling.temperature))
         self._max_tokens, (start, self._end) = sampling.max_thought_tokens, sampling.thought_marks

@@ -174,3 +174,22 @@ def test_a_thought_leaves_room_for_mark_and_action(tmp_path: Path) -> None:
         lengths = [len(step.path.prompt) + len(step.path.action) for step in steps]
         assert max(lengths) <= policy.lm.max_length + 1, "the last token is never read"
         assert policy.distribution.log_prob([step.path for step in steps]).isfinite().all()
+
+
+def test_a_pass_runs_the_head_as_often_where_thoughts_alone_have_choices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks that share the weights wait for each other's passes."""
+    policy, calls = small_policy(tmp_path), []
+
+    def counted(name: str) -> Any:
+        method = getattr(policy.lm, name)
+        return lambda *args: (calls.append(name), method(*args))[1]
+
+    listed = (["wait"], QUESTION[1])
+    paths = [[step.path for step in policy.act(batch_of([("press it", actions)] * 4))] for actions in listed]
+    for name in ("statistics", "child_logits"):
+        monkeypatch.setattr(policy.lm, name, counted(name))
+    for some in paths:
+        policy.distribution.log_prob(some).sum().backward()
+    assert calls == ["statistics", "child_logits"] * 2
