@@ -451,6 +451,7 @@ def _memory_of(root: int) -> int:
     table = _processes()
     used = {pid: table[pid][2] for pid in _tree(root, table)}
     for pid in used:
-        with contextlib.suppress(OSError):  # of memory that processes share, the part of each
-            used[pid] = int(Path(f"/proc/{pid}/smaps_rollup").read_text().partition("\nPss:")[2].split()[0]) << 10
+        with contextlib.suppress(OSError):  # what the caller of the tool shares with its processes is not theirs
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            used[pid] = int(text.partition("\nPrivate_Dirty:")[2].split()[0]) << 10
     return sum(used.values())

@@ -299,7 +299,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         is_marginal = self._critic_kind == CriticKind.MARGINAL
         if is_marginal and sampling.action_sampling in (ActionSampling.FREE, ActionSampling.THINK):
             raise ValueError(
-                "Expected listed actions alone with critic='marginal', which averages over them; got action_sampling="
+                "Expected listed actions with critic='marginal', which averages over them; got action_sampling="
                 f"{str(sampling.action_sampling)!r}. Fix: critic='dueling'."
             )
         if is_marginal and self.credit.gamma_token != 1:
