@@ -305,6 +305,7 @@ class _Arena:
         process = context.Process(target=_play, args=(self.make, actions, theirs, self.secret))
         process.start()
         pid = process.pid or 0
+        of_caller = _memory_of(pid)  # a copy of the caller's, at first
         theirs.close()
         steps: list[_Step] = []
         end, deadline = "", time.monotonic() + self.seconds
@@ -319,7 +320,7 @@ class _Arena:
                         end = "ended with its process"
                 elif time.monotonic() > deadline:
                     end = f"did not answer within {self.seconds:g} seconds"
-                elif (used := _memory_of(pid)) > self.memory_bytes:
+                elif (used := _memory_of(pid) - of_caller) > self.memory_bytes:
                     end = f"took {used >> 20} MiB"
             process.join(0 if end else 5)
             if not end and process.exitcode:
@@ -451,7 +452,6 @@ def _memory_of(root: int) -> int:
     table = _processes()
     used = {pid: table[pid][2] for pid in _tree(root, table)}
     for pid in used:
-        with contextlib.suppress(OSError):  # what the caller of the tool shares with its processes is not theirs
-            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            used[pid] = int(text.partition("\nPrivate_Dirty:")[2].split()[0]) << 10
+        with contextlib.suppress(OSError):  # of memory that processes share, the part of each
+            used[pid] = int(Path(f"/proc/{pid}/smaps_rollup").read_text().partition("\nPss:")[2].split()[0]) << 10
     return sum(used.values())
