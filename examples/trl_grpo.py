@@ -50,7 +50,7 @@ def clone(model, tokenizer, n_episodes):
         print(f"episode {seed}: {loss.item():.3f} nats a token", flush=True)
 
 
-def train(max_steps, out, n_oracle_episodes=4):
+def train(max_steps, out, n_oracle_episodes=6):
     """Clone, then train; return the trainer and the tasks that were played."""
     folder = smollm2.fetch()
     tokenizer = AutoTokenizer.from_pretrained(folder)
