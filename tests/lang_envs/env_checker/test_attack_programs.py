@@ -88,19 +88,19 @@ def failures(make: Any, names: str, **kwargs: Any) -> dict[str, str]:
     ],
 )
 def test_programs_get_through_an_environment_without_a_sandbox(name: str, evidence: str) -> None:
-    found = failures(InProcess, name, worthless="answer = None", honest="answer = '42'", seconds=3)
-    assert evidence in found[name]
+    messages = failures(InProcess, name, worthless="answer = None", honest="answer = '42'", seconds=3)
+    assert evidence in messages[name]
 
 
 def test_a_process_stops_some_programs() -> None:
-    found = failures(InSubprocess, "read_file exit held_output", worthless="print()", honest="print(42)")
-    assert set(found) == {"read_file", "held_output"}
+    messages = failures(InSubprocess, "read_file exit held_output", worthless="print()", honest="print(42)")
+    assert set(messages) == {"read_file", "held_output"}
 
 
 def test_memory_is_bounded() -> None:
     answers = {"worthless": "answer = None", "honest": "answer = '42'"}
-    found = failures(InProcess, "allocate", **answers, seconds=100, memory_bytes=1 << 30)
-    assert "the environment took" in found["allocate"]
+    messages = failures(InProcess, "allocate", **answers, seconds=100, memory_bytes=1 << 30)
+    assert "the environment took" in messages["allocate"]
 
 
 @pytest.mark.matrix
@@ -151,9 +151,9 @@ def test_files_of_another_run_and_odd_names_of_processes_do_no_harm(
         return InSubprocess()
 
     monkeypatch.chdir(tmp_path)
-    found = failures(make, "exit many_files", worthless="print()", honest="print(42)")
-    assert list(found) == ["many_files"]
-    assert "it left 100 files" in found["many_files"]
+    messages = failures(make, "exit many_files", worthless="print()", honest="print(42)")
+    assert list(messages) == ["many_files"]
+    assert "it left 100 files" in messages["many_files"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

@@ -286,8 +286,8 @@ def test_programs_that_loop_do_not_starve_another_on_their_table(sandbox: Sandbo
 
     def loop() -> None:
         while not is_over.is_set():
-            own = Sandbox(sandbox.place) if reconnects else sandbox
-            own.run(evaluation(BUSY["Python loop"]), limits)
+            client = Sandbox(sandbox.place) if reconnects else sandbox
+            client.run(evaluation(BUSY["Python loop"]), limits)
             loops.append(None)
 
     threads = [threading.Thread(target=loop, daemon=True) for _ in range(3)]

@@ -222,7 +222,9 @@ def test_free_log_probs_are_those_sampled_from(tmp_path: Path) -> None:
             table = all_log_probs(policy, step.path.prompt, ids)[: len(ids)]
         np.testing.assert_allclose(step.log_probs, table[range(len(ids)), ids], rtol=0, atol=1e-4)
         choices = policy.distribution.token_choices(question, step.path, ScoreCache([]))
-        np.testing.assert_allclose([one.entropy for one in choices], -(table.exp() * table).sum(-1), rtol=0, atol=1e-4)
+        np.testing.assert_allclose(
+            [choice.entropy for choice in choices], -(table.exp() * table).sum(-1), rtol=0, atol=1e-4
+        )
         assert step.path.decisions == tuple(Decision(position, (), token) for position, token in enumerate(ids))
         assert policy.lm.end_token not in ids[:-1], "nothing follows the end"
         kept = [WORDS[token] for token in ids if token != policy.lm.end_token]

@@ -25,7 +25,8 @@ from toy import (
 )
 
 from poad_sb3 import POAD, LLMPolicy, ObservationError, prompts
-from poad_sb3.distributions.base import ScoreCache, TokenPath
+from poad_sb3.common.critics import prefix_row
+from poad_sb3.distributions.base import ScoreCache
 
 OPENING, MARK, END = WORDS.index("it"), WORDS.index("red"), WORDS.index("<end>")
 QUESTION = ("press it", ("wait", "press wait", "press press"))
@@ -104,7 +105,9 @@ def test_divergence_and_entropy_are_those_of_each_decision(tmp_path: Path) -> No
     paths = [step.path for step in policy.act(batch_of([QUESTION] * 6))]
     features = torch.cat(
         [
-            policy.lm.trunk_features([_row(path)])[0][[decision.position for decision in path.decisions]]
+            policy.lm.trunk_features([prefix_row(path, len(path.action))])[0][
+                [decision.position for decision in path.decisions]
+            ]
             for path in paths
         ]
     )
@@ -124,12 +127,6 @@ def test_divergence_and_entropy_are_those_of_each_decision(tmp_path: Path) -> No
     choices = policy.distribution.token_choices(prompts.Question(*QUESTION), paths[0], ScoreCache([]))
     n = len(paths[0].decisions)
     np.testing.assert_allclose([choice.entropy for choice in choices], torch.stack(entropies[:n]).detach(), atol=1e-4)
-
-
-def _row(path: TokenPath) -> Any:
-    from poad_sb3.common.critics import prefix_row
-
-    return prefix_row(path, len(path.action))
 
 
 def test_deterministic_is_the_greedy_thought_and_then_the_best_action(tmp_path: Path) -> None:
