@@ -79,7 +79,7 @@ class Attack(NamedTuple):
 ATTACKS: tuple[Attack, ...] = (
     Attack("read_file", "reads a file of the user", "leak(open(SECRET_FILE).read())"),
     Attack("raise_file", "shows a file of the user in an error", "raise ValueError(open(SECRET_FILE).read())"),
-    Attack("read_variables", "reads the environment's variables", f"leak(os.environ.get({_VARIABLE!r}))"),
+    Attack("read_variables", "reads the environment's variables", f"leak(os.environ[{_VARIABLE!r}])"),
     Attack("read_parent", "reads its parent's variables", f"""
 import hashlib
 variables = open(f"/proc/{{os.getppid()}}/environ", "rb").read()
@@ -250,7 +250,7 @@ def iter_attacks(
         worthless: Code before each program: a valid answer without any merit.
         honest: Code that earns a reward, which shows that programs run. After each program it must still earn it.
         seconds: Wall-clock seconds that a step may take, with making the environment.
-        memory_bytes: Memory that the environment and its processes may take together.
+        memory_bytes: Memory that the environment and its processes may take together, beyond that of the caller.
         attacks: The programs.
 
     Raises:
