@@ -252,7 +252,7 @@ def checkpoint(
                 f"Expected critics of trainings on the same base model; {other} has none, or another model. "
                 "Fix: another checkpoint."
             )
-        if judge.critic.reads_leaves and getattr(trained, "action_sampling", None) == "think":
+        if judge.critic.reads_leaves and getattr(trained.policy.distribution, "mixes_choices", False):
             raise AgentError(
                 f"Expected critics of paths with thoughts; that of {other} averages over listed actions alone. "
                 "Fix: a checkpoint with another critic."
