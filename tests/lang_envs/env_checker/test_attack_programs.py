@@ -160,7 +160,8 @@ def test_files_of_another_run_and_odd_names_of_processes_do_no_harm(
 def test_no_process_outlives_the_caller(number: int, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys\n"
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in jobs of a shell's background
         "from lang_envs.env_checker.attacks import ATTACKS, iter_attacks\n"
         "class Env:\n"
         "    reset = lambda self, seed: None\n"
