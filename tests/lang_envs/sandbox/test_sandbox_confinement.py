@@ -490,6 +490,7 @@ def test_limits_are_only_lowered():
     resource = pytest.importorskip("resource")
 
     def action():
+        os.closerange(3, 4096)  # files that other tests left open would count against the limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
         resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 4 << 20))
         resource_limits.limit_resources(memory_bytes=1 << 28, cpu_seconds=3)
