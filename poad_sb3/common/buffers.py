@@ -167,6 +167,8 @@ class TokenRolloutBuffer(RolloutBuffer):
         values[step[has_value], env[has_value], position[has_value]] = np.concatenate(self._values)
         lengths = np.ones(self.counted.shape, dtype=np.int64)
         lengths[self.counted] = n_tokens
+        thought_lengths = np.zeros_like(lengths)
+        thought_lengths[self.counted] = [path.n_thought for path in paths]
         rollout = Rollout(
             rewards=self.rewards,
             lengths=lengths,
@@ -179,6 +181,7 @@ class TokenRolloutBuffer(RolloutBuffer):
             groups=groups,
             states=states,
             decisions=decisions,
+            thought_lengths=thought_lengths,
         )
         by_unit = self.estimator.advantages(rollout)
         advantages = by_unit[step, env, np.minimum(position, by_unit.shape[-1] - 1)]

@@ -211,23 +211,10 @@ def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
     Args:
         made: Algorithm. Without an environment, `action_sampling="auto"` counts as any value that it may become.
     """
-    sampling = made.action_sampling
     estimator = made.credit
-    useless = dict.fromkeys(estimator.ignores, f"the estimator is {estimator.described}")
+    useless = _useless_in_sampling(made) | dict.fromkeys(estimator.ignores, f"the estimator is {estimator.described}")
     if made.ratio is None:
         useless.pop("credit_level", None)  # the unit of the ratio
-    if sampling not in (AUTO, ActionSampling.FREE):
-        why = f"action_sampling is {sampling!r}, not 'free'"
-        of_texts = [] if sampling == ActionSampling.THINK else ["top_k", "top_p"]
-        useless |= dict.fromkeys(["max_new_tokens", *of_texts, "stop", "generation_endpoint"], why)
-    if sampling != ActionSampling.THINK:
-        useless |= dict.fromkeys(
-            ("max_thought_tokens", "thought_marks"), f"action_sampling is {sampling!r}, not 'think'"
-        )
-    if made.generation_endpoint is None:
-        useless["generation_requests"] = "there is no generation_endpoint"
-    if sampling != ActionSampling.CANDIDATES:
-        useless["candidate_normalization"] = f"action_sampling is {sampling!r}, not 'candidates'"
     if made.n_episodes is not None:
         useless["n_steps"] = "a rollout is n_episodes whole episodes"
     if made.group_size > 1 and not made.whole_episodes:
@@ -242,6 +229,26 @@ def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
         # `critic_trunk` decides on a copy of the weights in any case.
         of_critic = [f"{MERGED}.critic_{name}" for name in ("arch", "whitening", "init")]
         useless |= dict.fromkeys(of_critic, "the method has no critic")
+    return useless
+
+
+def _useless_in_sampling(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
+    """Return the arguments of sampling and of thoughts that have no effect in this algorithm, and why."""
+    sampling, useless = made.action_sampling, dict[str, str]()
+    if sampling not in (AUTO, ActionSampling.FREE):
+        why = f"action_sampling is {sampling!r}, not 'free'"
+        of_texts = [] if sampling == ActionSampling.THINK else ["top_k", "top_p"]
+        useless |= dict.fromkeys(["max_new_tokens", *of_texts, "stop", "generation_endpoint"], why)
+    if sampling != ActionSampling.THINK:
+        of_sampling = ["max_thought_tokens", "thought_marks"]
+        of_credit = ["gamma_thought", "gae_lambda_thought", "gae_alpha_thought", "thought_penalty", "thought_loss_coef"]
+        useless |= dict.fromkeys([*of_sampling, *of_credit], f"action_sampling is {sampling!r}, not 'think'")
+    elif (made.ratio or made.credit_level) != "token":
+        useless["thought_loss_coef"] = "a thought and its action have one ratio"
+    if made.generation_endpoint is None:
+        useless["generation_requests"] = "there is no generation_endpoint"
+    if sampling != ActionSampling.CANDIDATES:
+        useless["candidate_normalization"] = f"action_sampling is {sampling!r}, not 'candidates'"
     return useless
 
 

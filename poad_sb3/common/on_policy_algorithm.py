@@ -66,8 +66,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         policy: `"LLMPolicy"` or a subclass of it.
         env: A language environment, the id of one, or a vector of them.
         learning_rate: Rate of the adapter's optimizer. From here to `min_advantage_std`, and from `smdp_discount` to
-            `micro_batches`: see the fields of `PPOSettings`.
-        estimator: Estimator of advantages. From here to `drop_truncated`: see the fields of `CreditSettings`.
+            `thought_loss_coef`: see the fields of `PPOSettings`.
+        estimator: Estimator of advantages. From here to `thought_penalty`: see the fields of `CreditSettings`.
         action_sampling: Method of sampling actions. From here to `thought_marks`: see the fields of
             `SamplingSettings`.
         stats_window_size: Number of episodes in the logged means.
@@ -135,6 +135,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         cispo_cap: float | None = None,
         loss_reduction: str = "mean",
         micro_batches: int = 4,
+        thought_loss_coef: float = 1.0,
         estimator: str = "gae",
         credit_level: str = "token",
         critic: str = "token",
@@ -146,6 +147,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         group_size: int = 1,
         state_key: Callable[[str], Hashable] | None = None,
         drop_truncated: bool = False,
+        gamma_thought: float | None = None,
+        gae_lambda_thought: float | None = None,
+        gae_alpha_thought: float | None = None,
+        thought_penalty: float = 0.0,
         action_sampling: str = AUTO,
         candidate_normalization: str = "word",
         paper_mode: bool = False,
@@ -191,6 +196,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.cispo_cap = cispo_cap
         self.loss_reduction = loss_reduction
         self.micro_batches = micro_batches
+        self.thought_loss_coef = thought_loss_coef
         self.estimator = estimator
         self.credit_level = credit_level
         self.critic = critic
@@ -202,6 +208,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.group_size = group_size
         self.state_key = state_key
         self.drop_truncated = drop_truncated
+        self.gamma_thought = gamma_thought
+        self.gae_lambda_thought = gae_lambda_thought
+        self.gae_alpha_thought = gae_alpha_thought
+        self.thought_penalty = thought_penalty
         self.action_sampling = action_sampling
         self.candidate_normalization = candidate_normalization
         self.paper_mode = paper_mode
@@ -626,6 +636,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         is_continued = callback.on_step()
         self._update_info_buffer(infos, dones)
         final_prompts, durations = self._final_prompts(dones, infos), self._durations(infos)
+        if self.thought_penalty:
+            rewards = rewards - self.thought_penalty * np.array([action.path.n_thought for action in taken])
         rollout_buffer.add(taken, rewards, dones, final_prompts, durations, playing, groups, states)
         return taken, dones, is_continued
 

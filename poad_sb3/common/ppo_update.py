@@ -172,8 +172,9 @@ def _units(batch: TokenRolloutSamples, ratio: Ratio) -> _Units:
 class _Reduction:
     """The loss of a minibatch from terms of its units, chunk by chunk; see `Reduction`."""
 
-    def __init__(self, episodes: Tensor, settings: PPOSettings) -> None:
+    def __init__(self, episodes: Tensor, settings: PPOSettings, weights: Tensor | None = None) -> None:
         self._counts: Tensor | None = None
+        self._weights = weights
         self.denominator = settings.batch_size if settings.loss_reduction == Reduction.CONSTANT else len(episodes)
         if settings.loss_reduction == Reduction.SEQUENCE_MEAN:
             _, of, counts = torch.unique(episodes, return_inverse=True, return_counts=True)
@@ -181,6 +182,7 @@ class _Reduction:
 
     def total(self, terms: Tensor, units: Tensor | slice = slice(None)) -> Tensor:
         """Sum terms of some units, still to be divided by `denominator`."""
+        terms = terms if self._weights is None else self._weights[units] * terms
         return (terms if self._counts is None else terms / self._counts[units]).sum()
 
 
@@ -204,7 +206,11 @@ def _policy_step(
         advantages = normalize(advantages, settings.min_advantage_std)
     # Scores come by decision or by action: these are the units, unless a unit is an episode.
     old = batch.old_log_prob[chosen] if ratio.of_episodes else units.old_log_prob
-    reduction = _Reduction(units.episodes[units.unit_of] if ratio.of_episodes else units.episodes, settings)
+    weights = None
+    if settings.thought_loss_coef != 1 and ratio == Ratio.TOKEN:
+        of_thought = [position < path.n_thought for path in batch.paths for position in range(len(path.action))]
+        weights = 1.0 + (settings.thought_loss_coef - 1.0) * moved(torch.tensor(of_thought), chosen.device)[chosen]
+    reduction = _Reduction(units.episodes[units.unit_of] if ratio.of_episodes else units.episodes, settings, weights)
     evaluate = partial(policy.evaluate_actions, batch.paths, whole_actions=ratio.of_actions)
 
     def of_units(log_probs: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ entries beyond an action's length are padding, take no part in anything and may 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +66,8 @@ def token_gae(
     *,
     gamma: float | Floats,
     gae_lambda: float,
-    gamma_token: float,
-    gae_lambda_token: float,
+    gamma_token: float | Floats,
+    gae_lambda_token: float | Floats,
     decisions: Bools | None = None,
 ) -> Floats:
     """Compute the advantage of every action token under Bellman backup with Action Decomposition (BAD) and variants.
@@ -93,8 +93,9 @@ def token_gae(
         episode_ends: Whether the episode ended at this step, `[steps, envs]`.
         gamma: Discount between actions; an array `[steps, envs]` if actions take different times.
         gae_lambda: GAE lambda between actions.
-        gamma_token: Discount inside an action.
-        gae_lambda_token: GAE lambda at each decision inside an action but the last.
+        gamma_token: Discount inside an action, from a token to the next; an array `[steps, envs, tokens]` if it differs
+            between tokens (thoughts).
+        gae_lambda_token: GAE lambda at each decision inside an action but the last; an array, as `gamma_token`.
         decisions: Whether a token had alternatives, `[steps, envs, tokens]`; None where all had.
 
     Returns:
@@ -111,22 +112,25 @@ def token_gae(
     of_actions = [
         column.T.tolist() for column in (lengths, rewards, np.broadcast_to(gamma, rewards.shape), next_values, across)
     ]
+    gammas, lambdas = (np.broadcast_to(inside, values.shape) for inside in (gamma_token, gae_lambda_token))
     for env, columns in enumerate(zip(*of_actions, strict=True)):
         of_next_action = 0.0
         for step, (n, reward, discount, next_value, decay) in reversed([*enumerate(zip(*columns, strict=True))]):
             tokens, credits = values[step, env, :n].tolist(), [0.0] * n
             next_advantage, is_last_decision = of_next_action, True
             decided = [True] * n if decisions is None else decisions[step, env, :n].tolist()
+            gamma_of, lambda_of = (inside[step, env, :n].tolist() for inside in (gammas, lambdas))
             for j in reversed(range(n)):
                 if not is_last_decision:
-                    decay = gae_lambda_token if decided[j] else 1.0
+                    decay = lambda_of[j] if decided[j] else 1.0
                 advantage = reward + discount * next_value - tokens[j] + discount * decay * next_advantage
                 credits[j] = advantage
+                before = gamma_of[j - 1]  # from the token before to this one; not used at the first
                 if decided[j]:
-                    reward, discount, next_value, next_advantage = 0.0, gamma_token, tokens[j], advantage
+                    reward, discount, next_value, next_advantage = 0.0, before, tokens[j], advantage
                     is_last_decision = False
                 else:
-                    reward, discount = gamma_token * reward, gamma_token * discount
+                    reward, discount = before * reward, before * discount
             advantages[step, env, :n], of_next_action = credits, credits[0]
     return advantages
 
@@ -140,8 +144,8 @@ def bilevel_gae(
     *,
     gamma: float | Floats,
     gae_lambda: float,
-    gamma_token: float,
-    gae_lambda_token: float,
+    gamma_token: float | Floats,
+    gae_lambda_token: float | Floats,
     decisions: Bools | None = None,
     anchor: Literal["first", "last"] = "first",
 ) -> Floats:
@@ -164,8 +168,8 @@ def bilevel_gae(
         episode_ends: Whether the episode ended at this step, `[steps, envs]`.
         gamma: Discount between actions; an array `[steps, envs]` if actions take different times.
         gae_lambda: GAE lambda between actions.
-        gamma_token: Discount inside an action.
-        gae_lambda_token: GAE lambda at each decision inside an action but the last.
+        gamma_token: Discount inside an action, as in `token_gae`.
+        gae_lambda_token: GAE lambda at each decision inside an action but the last, as in `token_gae`.
         decisions: Whether a token had alternatives, as in `token_gae`.
         anchor: Baseline b[t] of an action: the value before its first token, V[t, 1], or before its last, V[t, n_t]
             (VAGEN's form; its advantages hold the noise of the next action).
@@ -181,14 +185,32 @@ def bilevel_gae(
         raise ValueError(f"Expected anchor to be 'first' or 'last'; got {anchor!r}.")
     position = np.zeros_like(lengths) if anchor == "first" else lengths - 1
     anchors = np.take_along_axis(values, position[..., None], axis=-1)
-    inside: Any = {"gamma_token": gamma_token, "gae_lambda_token": gae_lambda_token}
     of_actions = token_gae(
-        rewards, anchors, np.ones_like(lengths), next_values, episode_ends, gamma=gamma, gae_lambda=gae_lambda, **inside
+        rewards,
+        anchors,
+        np.ones_like(lengths),
+        next_values,
+        episode_ends,
+        gamma=gamma,
+        gae_lambda=gae_lambda,
+        gamma_token=1.0,
+        gae_lambda_token=1.0,
     )
     # Each action is then a sequence of its own that ends in the return of the action.
     returns, over = (of_actions + anchors)[..., 0], np.ones_like(episode_ends, dtype=bool)
     nothing = np.zeros_like(returns)
-    return token_gae(returns, values, lengths, nothing, over, gamma=1.0, gae_lambda=0.0, decisions=decisions, **inside)
+    return token_gae(
+        returns,
+        values,
+        lengths,
+        nothing,
+        over,
+        gamma=1.0,
+        gae_lambda=0.0,
+        gamma_token=gamma_token,
+        gae_lambda_token=gae_lambda_token,
+        decisions=decisions,
+    )
 
 
 def _check_tokens(rewards: Floats, values: Floats, lengths: NDArray[np.integer]) -> None:

@@ -55,6 +55,7 @@ class Rollout(NamedTuple):
         groups: Number of each step's group of episodes with one reset seed, `[steps, envs]`.
         states: Number of the state that each action was chosen in, equal for equal ones, `[steps, envs]`.
         decisions: Whether a token had alternatives, `[steps, envs, tokens]`; None where all had.
+        thought_lengths: Number of the first tokens of each action that are a thought, `[steps, envs]`; None for none.
     """
 
     rewards: Floats
@@ -68,6 +69,7 @@ class Rollout(NamedTuple):
     groups: Integers
     states: Integers
     decisions: Bools | None = None
+    thought_lengths: Integers | None = None
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,10 @@ class Estimator(ABC):
         leave_one_out: Whether to leave an episode's own return out of the mean of its group or state.
         advantage_scale: Divisor of advantages without a critic, one of `SCALES`.
         omega: Weight of GiGPO's advantage of a step.
+        gamma_thought: Discount after each token of a thought; None for `gamma_token`.
+        gae_lambda_thought: GAE lambda at the decisions of a thought; None for `gae_lambda_token`.
+        gae_alpha_thought: Alpha of a lambda that adapts to the number L of a thought's tokens, 1 - 1 / (alpha L), in
+            place of `gae_lambda_thought`; None for none.
     """
 
     gamma: float
@@ -97,6 +103,9 @@ class Estimator(ABC):
     leave_one_out: bool = False
     advantage_scale: str = "none"
     omega: float = 1.0
+    gamma_thought: float | None = None
+    gae_lambda_thought: float | None = None
+    gae_alpha_thought: float | None = None
 
     has_critic: ClassVar[bool] = False
     """Whether the estimator needs values; it is then a subclass of `GAE`, whose `state_returns` some critics learn.
@@ -116,6 +125,23 @@ class Estimator(ABC):
     def compares_states(self) -> bool:
         """Whether the baseline needs the states of a rollout."""
         return self.baseline == "state"
+
+    @property
+    def credits_thoughts_apart(self) -> bool:
+        """Whether thoughts have a discount or a lambda of their own."""
+        return not (self.gamma_thought is self.gae_lambda_thought is self.gae_alpha_thought is None)
+
+    def inside(self, rollout: Rollout) -> tuple[float | Floats, float | Floats]:
+        """Return discount and GAE lambda inside actions; of each token, `[steps, envs, tokens]`, if thoughts differ."""
+        if rollout.thought_lengths is None or not self.credits_thoughts_apart:
+            return self.gamma_token, self.gae_lambda_token
+        lengths = rollout.thought_lengths[..., None]
+        gamma = self.gamma_token if self.gamma_thought is None else self.gamma_thought
+        trace: float | Floats = self.gae_lambda_token if self.gae_lambda_thought is None else self.gae_lambda_thought
+        if self.gae_alpha_thought is not None:
+            trace = np.maximum(0.0, 1.0 - 1.0 / (self.gae_alpha_thought * np.maximum(lengths, 1)))
+        of_thought = np.arange(int(rollout.lengths.max(initial=1))) < lengths
+        return np.where(of_thought, gamma, self.gamma_token), np.where(of_thought, trace, self.gae_lambda_token)
 
     def n_values(self, n_tokens: int) -> int:
         """Return the number of tokens of an action, from the first on, before which a value is needed."""
@@ -147,6 +173,8 @@ class GAE(Estimator):
 
     def advantages(self, rollout: Rollout) -> Floats:
         """See `Estimator.advantages`. `advantages + values` are the returns."""
+        of_tokens = self.credit_level == "token"
+        gamma_token, gae_lambda_token = self.inside(rollout) if of_tokens else (1.0, 1.0)
         return self._recursion(
             rollout.rewards,
             rollout.values,
@@ -155,9 +183,9 @@ class GAE(Estimator):
             rollout.episode_ends,
             gamma=self.gamma**rollout.durations,
             gae_lambda=self.gae_lambda,
-            gamma_token=self.gamma_token,
-            gae_lambda_token=self.gae_lambda_token,
-            decisions=rollout.decisions if self.credit_level == "token" else None,
+            gamma_token=gamma_token,
+            gae_lambda_token=gae_lambda_token,
+            decisions=rollout.decisions if of_tokens else None,
         )
 
     @property
@@ -188,6 +216,8 @@ class GAE(Estimator):
 
         d[t, j] = gamma_token^(n_t - j) (r_t + gamma V_next[t]) - V[t, 1],   V_next = 0 after a terminal state
 
+        with `gamma_thought` in place of `gamma_token` for each token of a thought.
+
         Its expectation, given the prefix, is the advantage of the prefix where V is the value of the policy.
         """
         paid = rollout.rewards + self.gamma**rollout.durations * self._next_values(rollout)
@@ -196,8 +226,13 @@ class GAE(Estimator):
 
     def _discount_inside(self, rollout: Rollout, n_tokens: int) -> Floats:
         """Compute the discount from each of the first tokens to the last of its action, `[steps, envs, n_tokens]`."""
-        later = self._lengths(rollout)[..., None] - 1 - np.arange(n_tokens)
-        return np.asarray(self.gamma_token ** later.clip(min=0), dtype=np.float64)
+        positions = np.arange(n_tokens)
+        later = (self._lengths(rollout)[..., None] - 1 - positions).clip(min=0)
+        if self.gamma_thought is None or rollout.thought_lengths is None or self.credit_level == "action":
+            return np.asarray(self.gamma_token**later, dtype=np.float64)
+        of_thought = (rollout.thought_lengths[..., None] - positions).clip(min=0)
+        inside: Floats = self.gamma_thought**of_thought * self.gamma_token ** (later - of_thought)
+        return inside
 
     def _lengths(self, rollout: Rollout) -> Integers:
         """Return the number of units of credit of each action, `[steps, envs]`."""
@@ -212,8 +247,9 @@ class GAE(Estimator):
     @property
     def ignores(self) -> tuple[str, ...]:
         """See `Estimator.ignores`."""
-        of_tokens = ("gamma_token", "gae_lambda_token", "bootstrap") if self.credit_level == "action" else ()
-        return (*of_tokens, "baseline", "leave_one_out", "advantage_scale", "omega", "drop_truncated")
+        of_tokens = ("gamma_token", "gae_lambda_token", "bootstrap", *_OF_THOUGHTS)
+        others = ("baseline", "leave_one_out", "advantage_scale", "omega", "drop_truncated")
+        return others if self.credit_level == "token" else (*of_tokens, *others)
 
 
 class BiLevelGAE(GAE):
@@ -228,10 +264,13 @@ class BiLevelGAE(GAE):
         return partial(bilevel_gae, anchor="last" if self.bootstrap == "action" else "first")
 
 
+_OF_THOUGHTS = ("gamma_thought", "gae_lambda_thought", "gae_alpha_thought")
 _OF_A_CRITIC = (
     "critic",
     "gae_lambda",
     "gae_lambda_token",
+    "gae_lambda_thought",
+    "gae_alpha_thought",
     "bootstrap",
     "critic_learning_rate",
     "n_critic_epochs",
@@ -251,8 +290,9 @@ class ReturnToGo(Estimator):
         """See `Estimator.advantages`."""
         discounts = self.gamma**rollout.durations
         if self.credit_level == "token":
+            gamma_token, _ = self.inside(rollout)
             returns = token_returns(
-                rollout.rewards, rollout.lengths, rollout.episode_ends, gamma=discounts, gamma_token=self.gamma_token
+                rollout.rewards, rollout.lengths, rollout.episode_ends, gamma=discounts, gamma_token=gamma_token
             )
         else:
             returns = returns_to_go(rollout.rewards, rollout.episode_ends, gamma=discounts)[..., None]
@@ -296,7 +336,7 @@ class ReturnToGo(Estimator):
     @property
     def ignores(self) -> tuple[str, ...]:
         """See `Estimator.ignores`."""
-        return (*_OF_A_CRITIC, "omega", *(() if self.credit_level == "token" else ("gamma_token",)))
+        return (*_OF_A_CRITIC, "omega", *(() if self.credit_level == "token" else ("gamma_token", "gamma_thought")))
 
 
 class EpisodeReturn(Estimator):
@@ -326,7 +366,7 @@ class EpisodeReturn(Estimator):
     @property
     def ignores(self) -> tuple[str, ...]:
         """See `Estimator.ignores`."""
-        return (*_OF_A_CRITIC, "gamma", "gamma_token", "smdp_discount", "credit_level", "omega")
+        return (*_OF_A_CRITIC, "gamma", "gamma_token", "gamma_thought", "smdp_discount", "credit_level", "omega")
 
 
 class GiGPOSum(Estimator):
@@ -358,7 +398,7 @@ class GiGPOSum(Estimator):
     @property
     def ignores(self) -> tuple[str, ...]:
         """See `Estimator.ignores`."""
-        return (*_OF_A_CRITIC, "gamma_token", "credit_level", "baseline")
+        return (*_OF_A_CRITIC, "gamma_token", "gamma_thought", "credit_level", "baseline")
 
 
 ESTIMATORS: dict[str, type[Estimator]] = {

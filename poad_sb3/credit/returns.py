@@ -59,7 +59,7 @@ def returns_to_go(rewards: Floats, episode_ends: Bools, *, gamma: float | Floats
 
 
 def token_returns(
-    rewards: Floats, lengths: Integers, episode_ends: Bools, *, gamma: float | Floats, gamma_token: float
+    rewards: Floats, lengths: Integers, episode_ends: Bools, *, gamma: float | Floats, gamma_token: float | Floats
 ) -> Floats:
     """Compute the return of every token: GAE with values of 0 and traces of 1.
 
@@ -72,7 +72,7 @@ def token_returns(
         lengths: Number of tokens of each action, at least 1, `[steps, envs]`.
         episode_ends: Whether the episode ended at this step, `[steps, envs]`.
         gamma: Discount between actions; an array `[steps, envs]` if actions take different times.
-        gamma_token: Discount inside an action.
+        gamma_token: Discount inside an action, as in `token_gae`.
 
     Returns:
         Returns, `[steps, envs, tokens]` with as many tokens as the longest action has, 0 in the padding, float64.

@@ -93,6 +93,7 @@ class TokenPath(NamedTuple):
         nodes: Indices of the row's decisions that are on this path.
         temperature: Sampling temperature.
         leaves: Listed actions, if `ActionDistribution.records_leaves`.
+        n_thought: Number of the action's first tokens that are a thought, with the mark that ends it.
     """
 
     prompt: TokenIds
@@ -102,6 +103,7 @@ class TokenPath(NamedTuple):
     nodes: tuple[int, ...] = ()
     temperature: float = 1.0
     leaves: Leaves | None = None
+    n_thought: int = 0
 
 
 class SampledAction(NamedTuple):

@@ -23,7 +23,7 @@ from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import SamplingSettings
 
-__all__ = ["FreeDistribution", "choices_on_path", "free_action", "generate", "has_ended"]
+__all__ = ["FreeDistribution", "choices_on_path", "free_action", "generate", "has_ended", "require_whole_vocabulary"]
 
 _SLICE = 32
 """Number of places of an action whose logits of the whole vocabulary are in memory together."""
@@ -56,11 +56,7 @@ class FreeDistribution(ActionDistribution):
     def path(self, question: Question, text: str) -> TokenPath:
         """See `ActionDistribution.path`; any text that fits is an action, if every token can be sampled."""
         tokens, sampling = self.lm.action_ids(text), self._sampling
-        if sampling.restricts_tokens:
-            raise ObservationError(
-                f"Expected top_k=0 and top_p=1, with which every text has a probability; got {sampling.top_k} and "
-                f"{sampling.top_p}. Fix: leave them out here, and give them to the training that follows."
-            )
+        require_whole_vocabulary(sampling)
         if ends := [end for end in sampling.stop if end in text]:
             raise ObservationError(
                 f"Expected actions without the stop text {ends[0]!r}, where sampling ends; got {text[:60]!r}. "
@@ -93,6 +89,15 @@ class FreeDistribution(ActionDistribution):
     def prompt(self, question: Question) -> TokenIds:
         """See `ActionDistribution.prompt`."""
         return self.lm.prompt_ids(question, reserve=self._sampling.max_new_tokens)
+
+
+def require_whole_vocabulary(sampling: SamplingSettings) -> None:
+    """Refuse settings under which some texts have no probability."""
+    if sampling.restricts_tokens:
+        raise ObservationError(
+            f"Expected top_k=0 and top_p=1, with which every text has a probability; got {sampling.top_k} and "
+            f"{sampling.top_p}. Fix: leave them out here, and give them to the training that follows."
+        )
 
 
 @torch.no_grad()

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from poad_sb3.distributions.action_trie import TokenIds, action_log_probs
+from poad_sb3.distributions.action_trie import Decision, TokenIds, action_log_probs
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenChoice, TokenPath
-from poad_sb3.distributions.free import choices_on_path, generate
+from poad_sb3.distributions.free import choices_on_path, generate, require_whole_vocabulary
 from poad_sb3.distributions.trie import TokenizedQuestion, TrieDistribution, branch_row
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
@@ -60,15 +60,32 @@ class ThinkDistribution(TrieDistribution):
         return self._act(questions, self._think(questions, None), [None] * len(questions), cache)
 
     def path(self, question: Question, text: str) -> TokenPath:
-        """Refuse: the thought of an action that was chosen elsewhere is not known.
+        """Return the tokens of a thought, its mark and an action, `"thought</think>action"`.
+
+        The mark counts as written by the model, and as forced where it does not fit into `max_thought_tokens`.
 
         Raises:
-            ObservationError: Always.
+            ObservationError: If the mark is missing, the thought is too long or could not be sampled, or the action is
+                not admissible.
         """
-        raise ObservationError(
-            "Expected actions with their thoughts; got actions alone, and action_sampling='think'. "
-            "Fix: clone with action_sampling='trie'."
-        )
+        thought, mark, action = text.partition(self._end)
+        if not mark:
+            raise ObservationError(
+                f"Expected a thought before the action, 'thought{self._end}action'; got {text[:80]!r}, and "
+                "action_sampling='think'. Fix: clone with action_sampling='trie'."
+            )
+        require_whole_vocabulary(self._thoughts)
+        written = self.lm.action_ids(thought)[:-1] if thought else ()
+        tokens = (*written, *self._closing)
+        n_decisions = len(tokens) if len(tokens) <= self._max_tokens else len(written)
+        if n_decisions > self._max_tokens:
+            raise ObservationError(
+                f"Expected thoughts of at most max_thought_tokens={self._max_tokens} tokens; got one of "
+                f"{n_decisions}, {thought[:60]!r}. Fix: a larger max_thought_tokens."
+            )
+        decisions = tuple(Decision(position, (), token) for position, token in enumerate(tokens[:n_decisions]))
+        thought_path = TokenPath(self.prompt(question), tokens, decisions, temperature=self.temperature)
+        return _joined_path(thought_path, tokens, super().path(question, action))
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Return the probability of every admissible action after the greedy thought."""
@@ -125,11 +142,14 @@ class ThinkDistribution(TrieDistribution):
 
 def _joined(thought: SampledAction, action: SampledAction) -> SampledAction:
     """Return a thought and the action after it as one sampled action."""
-    prompt, behind = thought.path.prompt, action.path.prompt
-    n = len(behind) - len(prompt)
-    moved = tuple(decision._replace(position=n + decision.position) for decision in action.path.decisions)
-    path = thought.path._replace(
-        action=(*behind[len(prompt) :], *action.path.action), decisions=(*thought.path.decisions, *moved)
-    )
-    forced = np.zeros(n - len(thought.log_probs), dtype=np.float32)
-    return SampledAction(action.text, path, np.concatenate([thought.log_probs, forced, action.log_probs]))
+    tokens = action.path.prompt[len(thought.path.prompt) :]
+    forced = np.zeros(len(tokens) - len(thought.log_probs), dtype=np.float32)
+    log_probs = np.concatenate([thought.log_probs, forced, action.log_probs])
+    return SampledAction(action.text, _joined_path(thought.path, tokens, action.path), log_probs)
+
+
+def _joined_path(thought: TokenPath, tokens: TokenIds, action: TokenPath) -> TokenPath:
+    """Return the path of a thought, whose tokens with the mark are given, and of the action after it."""
+    n = len(tokens)
+    moved = tuple(decision._replace(position=n + decision.position) for decision in action.decisions)
+    return thought._replace(action=(*tokens, *action.action), decisions=(*thought.decisions, *moved), n_thought=n)

@@ -80,6 +80,23 @@ class CreditSettings(Settings):
         Flag(),
         "without a critic, leave episodes that a time limit cut out of the update (biased: it depends on the outcome)",
     )
+    gamma_thought: float | None = setting(
+        None, Number(share=True, optional=True), "discount after each token of a thought; None: that of gamma_token"
+    )
+    gae_lambda_thought: float | None = setting(
+        None,
+        Number(share=True, optional=True),
+        "GAE lambda at the decisions of a thought; None: that of gae_lambda_token",
+    )
+    gae_alpha_thought: float | None = setting(
+        None,
+        Number(optional=True, zero=False),
+        "alpha of a lambda that adapts to the length L of each thought, 1 - 1 / (alpha L), in place of "
+        "gae_lambda_thought (VAPO)",
+    )
+    thought_penalty: float = setting(
+        0.0, Number(), "subtracted from the reward of an action for each token of its thought, in training"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,6 +133,11 @@ class CreditSettings(Settings):
                 "Expected a mean that holds the own return with advantage_scale='cell'; got "
                 f"baseline={self.baseline!r}, leave_one_out={self.leave_one_out}. Fix: advantage_scale='none'."
             )
+        if self.gae_alpha_thought is not None and self.gae_lambda_thought is not None:
+            raise ValueError(
+                f"Expected gae_lambda_thought or gae_alpha_thought; got {self.gae_lambda_thought} and "
+                f"{self.gae_alpha_thought}. Fix: leave one of them out."
+            )
         if not (self.state_key is None or callable(self.state_key)):
             raise TypeError(f"Expected state_key to be a function of the text or None; got {self.state_key!r}.")
 
@@ -132,4 +154,7 @@ class CreditSettings(Settings):
             leave_one_out=self.leave_one_out,
             advantage_scale=self.advantage_scale,
             omega=self.omega,
+            gamma_thought=self.gamma_thought,
+            gae_lambda_thought=self.gae_lambda_thought,
+            gae_alpha_thought=self.gae_alpha_thought,
         )

@@ -151,6 +151,9 @@ class PPOSettings(Settings):
         "parts, a power of two, that a minibatch is cut into and that ranks share; 1 for none. They are cut alike for "
         "any number of ranks, and only where passes are large enough",
     )
+    thought_loss_coef: float = setting(
+        1.0, Number(), "weight of the tokens of thoughts in the policy's loss, where the unit of the ratio is a token"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

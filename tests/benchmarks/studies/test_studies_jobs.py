@@ -71,6 +71,8 @@ SILENT: dict[str, Any] = {
     "clip_range_high": None, "dual_clip": None, "cispo_cap": None, "loss_reduction": "mean",
     "critic_whitening": True, "critic_init": "zero", "fsdp": False, "generation_endpoint": None,
     "generation_requests": 16, "max_thought_tokens": 32, "thought_marks": ("<think>", "</think>"),
+    "gamma_thought": None, "gae_lambda_thought": None, "gae_alpha_thought": None, "thought_penalty": 0.0,
+    "thought_loss_coef": 1.0,
 }  # fmt: skip
 
 

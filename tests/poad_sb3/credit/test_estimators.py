@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,9 @@ from toy import (
 
 from poad_sb3 import LLMPolicy, UnsupportedEnvError
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+from poad_sb3.credit import estimators
 from poad_sb3.credit.advantages import next_action_values, next_state_values, token_gae
+from poad_sb3.credit.estimators import GAE
 from poad_sb3.distributions.base import TokenPath
 from poad_sb3.presets import ALGORITHMS
 from poad_sb3.prompts import Question
@@ -57,8 +60,8 @@ def literal(
     *,
     bootstrap: str,
     gae_lambda: float,
-    gamma_token: float,
-    gae_lambda_token: float,
+    gamma_token: float | np.ndarray,
+    gae_lambda_token: float | np.ndarray,
     decisions: np.ndarray | None = None,
 ) -> np.ndarray:
     """Every advantage as the sum of all later temporal differences of its episode, each times its own weight.
@@ -70,13 +73,14 @@ def literal(
         discounts: Discount after each action, `[steps, envs]`.
         bootstrap: `"state"`, or `"action"` for ARCHER's.
         gae_lambda: Between actions.
-        gamma_token: Inside an action.
-        gae_lambda_token: Inside an action, at decisions.
+        gamma_token: Inside an action, or after each token.
+        gae_lambda_token: Inside an action, at decisions, or at each.
         decisions: Whether a token had alternatives; all had if None.
     """
     steps, envs, _ = rollout.values.shape
     advantages = np.zeros_like(rollout.values)
     decided = np.ones(rollout.values.shape, dtype=bool) if decisions is None else decisions
+    gammas, lambdas = (np.broadcast_to(inside, advantages.shape) for inside in (gamma_token, gae_lambda_token))
     for env in range(envs):
         tokens = [(t, j) for t in range(steps) for j in range(rollout.lengths[t, env])]
         for number, (t, j) in enumerate(tokens):
@@ -86,11 +90,11 @@ def literal(
                 value, n = rollout.values[k, env], rollout.lengths[k, env]
                 following = next((m for m in range(i + 1, n) if decided[k, env, m]), None)
                 if following is not None:
-                    passed = gamma_token ** (following - i)
+                    passed = gammas[k, env, i:following].prod()
                     advantages[t, env, j] += weight * (passed * value[following] - value[i])
-                    weight *= passed * (gae_lambda_token if decided[k, env, i] else 1.0)
+                    weight *= passed * (lambdas[k, env, i] if decided[k, env, i] else 1.0)
                     continue
-                passed = gamma_token ** (n - 1 - i)
+                passed = gammas[k, env, i : n - 1].prod()
                 paid = rollout.rewards[k, env] + discounts[k, env] * value_after(rollout, k, env, bootstrap)
                 advantages[t, env, j] += weight * (passed * paid - value[i])
                 weight *= passed * discounts[k, env] * gae_lambda
@@ -137,6 +141,62 @@ def test_credit_is_the_literal_sum(
     constant = shipped(rollout, gamma, bootstrap=bootstrap, **settings)
     everywhere = np.full(rollout.rewards.shape, gamma)
     np.testing.assert_allclose(constant, literal(rollout, everywhere, bootstrap=bootstrap, **settings), atol=1e-11)
+
+
+@properties
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    numbers=st.tuples(*[st.floats(0, 1)] * 6),
+    alpha=st.one_of(st.none(), st.floats(0.1, 3)),
+    bootstrap=st.sampled_from(["state", "action"]),
+)
+def test_thoughts_have_a_discount_and_a_trace_of_their_own(
+    seed: int, numbers: tuple[float, ...], alpha: float | None, bootstrap: str
+) -> None:
+    rng = np.random.default_rng(seed)
+    names = ("gamma", "gae_lambda", "gamma_token", "gae_lambda_token", "gamma_thought", "gae_lambda_thought")
+    numbers_of = dict(zip(names, numbers, strict=True))
+    rollout = random_rollout(seed)
+    thoughts = rng.integers(0, rollout.lengths)  # an action has at least one token behind its thought
+    estimator = GAE(**numbers_of, gae_alpha_thought=alpha, bootstrap=bootstrap)
+    of_thought = np.arange(rollout.values.shape[-1]) < thoughts[..., None]
+    trace: Any = numbers_of["gae_lambda_thought"]
+    if alpha is not None:
+        trace = [[[max(0.0, 1 - 1 / (alpha * max(n, 1)))] for n in row] for row in thoughts]
+    expected = literal(
+        rollout,
+        np.full(rollout.rewards.shape, estimator.gamma),
+        bootstrap=bootstrap,
+        gae_lambda=estimator.gae_lambda,
+        gamma_token=np.where(of_thought, estimator.gamma_thought, estimator.gamma_token),
+        gae_lambda_token=np.where(of_thought, trace, estimator.gae_lambda_token),
+    )
+    final = np.where(rollout.terminated, 0.0, rollout.final)
+    counted, numbered = np.ones_like(rollout.ends), np.zeros_like(rollout.lengths)
+    record = estimators.Rollout(
+        rollout.rewards, rollout.lengths, rollout.ends, counted, rollout.values, rollout.last, final,
+        np.ones_like(rollout.rewards), numbered, numbered, None, thoughts,
+    )  # fmt: skip
+    np.testing.assert_allclose(estimator.advantages(record), expected, rtol=0, atol=1e-11)
+    whole = replace(estimator, gamma_token=1.0, gamma_thought=1.0, gae_lambda_token=1.0, gae_lambda_thought=1.0)
+    whole = replace(whole, gae_alpha_thought=None, bootstrap="state")
+    of_actions = replace(whole, credit_level="action").advantages(record._replace(values=rollout.values[..., :1]))
+    np.testing.assert_allclose(whole.advantages(record)[..., 0], of_actions[..., 0], rtol=0, atol=1e-11)
+    inside = np.array([
+        [
+            [
+                np.where(of_thought[t, env, j : n - 1], estimator.gamma_thought, estimator.gamma_token).prod()
+                for j in range(rollout.values.shape[-1])
+            ]
+            for env, n in enumerate(row)
+        ]
+        for t, row in enumerate(rollout.lengths)
+    ])  # fmt: skip
+    first = rollout.values[..., :1]
+    paid = replace(estimator, gamma_token=1.0, gamma_thought=1.0).one_step_advantages(record) + first
+    np.testing.assert_allclose(estimator.one_step_advantages(record), inside * paid - first, rtol=0, atol=1e-11)
+    one_step = replace(estimator, gae_lambda=0.0).state_returns(record)
+    np.testing.assert_allclose(one_step, (inside * paid)[..., 0], rtol=0, atol=1e-11)
 
 
 # ------------------------------------------------------------------ the buffer of a real rollout

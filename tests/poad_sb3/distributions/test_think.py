@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,22 @@ import numpy as np
 import pytest
 import torch
 from toy import (
+    COLOURS,
+    ONE_STEP,
     WORDS,
+    adapter_gradient,
     all_log_probs,
     assert_same_frequencies,
     assert_same_gradient,
     batch_of,
     children_after,
+    collect,
     gradient_by_autograd,
+    hold_still,
     make_agent,
     make_method,
     randomise,
+    run_update,
     save_small_model,
 )
 
@@ -158,8 +165,43 @@ def test_rejects_marks_that_the_tokenizer_cannot_spell(tmp_path: Path) -> None:
         small_policy(tmp_path, thought_marks=("ponder", "red"))
     with pytest.raises(ValueError, match="thought_marks to be two texts"):
         make_agent(action_sampling="think", thought_marks=("<think>",))
+
+
+def test_the_path_of_a_demonstration_is_that_of_a_sample(tmp_path: Path) -> None:
+    policy, question = small_policy(tmp_path), prompts.Question(*QUESTION)
+    for step in policy.act(batch_of([QUESTION] * 200)):
+        tokens, n = step.path.action, step.path.n_thought
+        assert tokens[n - 1] == MARK
+        assert (len(tokens) - n) == len(policy.lm.action_ids(step.text))
+        if {*tokens[:n]} & {END, WORDS.index("<unk>")}:
+            continue  # a text has no special tokens
+        thought = policy.lm.prompter.action_text(tokens[: n - 1])
+        assert policy.distribution.path(question, f"{thought}red{step.text}") == step.path
+    with pytest.raises(ObservationError, match=r"at most max_thought_tokens=2 tokens; got one of 3"):
+        policy.distribution.path(question, "press press it red wait")
     with pytest.raises(ObservationError, match="clone with action_sampling='trie'"):
-        small_policy(tmp_path).distribution.path(prompts.Question(*QUESTION), "wait")
+        policy.distribution.path(question, "wait")
+    with pytest.raises(ObservationError, match="Expected an admissible action"):
+        policy.distribution.path(question, "press redpress")
+
+
+def test_the_coefficient_of_thoughts_weighs_their_tokens_alone() -> None:
+    gradients = {}
+    for coefficient in (0.0, 0.5, 1.0):
+        agent, _ = collect("POAD, think", env={"forced": COLOURS})
+        hold_still(agent)
+        run_update(agent, replace(ONE_STEP, thought_loss_coef=coefficient))
+        gradients[coefficient] = adapter_gradient(agent.policy)
+    assert gradients[1.0].abs().max() > 0
+    assert not gradients[0.0].any(), "its actions have no alternative"
+    torch.testing.assert_close(gradients[0.5], gradients[1.0] / 2)
+
+
+def test_each_token_of_a_thought_costs_the_penalty() -> None:
+    free, taxed = (collect("POAD, think", thought_penalty=penalty)[0].rollout_buffer for penalty in (0.0, 0.25))
+    n_thought = np.array([[step.path.n_thought for step in steps] for steps in taxed.steps])
+    assert (n_thought > 0).all()
+    np.testing.assert_allclose(taxed.rewards, free.rewards - 0.25 * n_thought)
 
 
 def test_a_thought_leaves_room_for_mark_and_action(tmp_path: Path) -> None:
