@@ -36,12 +36,15 @@ KITCHEN, HOME, CODE = (
 )
 SMALL = {"n_steps": 4, "batch_size": 8, "n_epochs": 1, "target_kl": None, "seed": 0}
 FREE = {"action_sampling": "free", "max_new_tokens": 6, "n_steps": 2, "batch_size": 4}
+THINK = {"action_sampling": "think", "max_thought_tokens": 6}
 TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "POAD, trie, chat": ("POAD", KITCHEN, {}),
     "POAD, trie, completion": ("POAD", HOME, {"prompt": "completion"}),
     "POAD, candidates": ("POAD", HOME, {"action_sampling": "candidates"}),
     "POAD, free": ("POAD", CODE, FREE),
     "POAD, free, completion": ("POAD", CODE, {**FREE, "prompt": "completion"}),
+    "POAD, think": ("POAD", KITCHEN, {**THINK, "gamma_thought": 0.99, "critic": "dueling"}),
+    "POAD, think, bfloat16": ("POAD", KITCHEN, {**THINK, "dtype": "bfloat16"}),
     "POAD, bfloat16": ("POAD", KITCHEN, {"dtype": "bfloat16"}),
     "NTPO": ("NTPO", HOME, {}),
     "NTPO, free": ("NTPO", CODE, FREE),

@@ -34,11 +34,13 @@ LISTED: dict[str, Any] = {
     "policy_kwargs": {"max_tokens_per_forward": 256},
 }
 FREE: dict[str, Any] = {"n_steps": 2, "n_epochs": 2, "batch_size": 16, "max_new_tokens": 12, "action_sampling": "free"}
+THINK = {"action_sampling": "think", "max_thought_tokens": 8, "n_steps": 2}
 CASES: dict[str, tuple[type[LLMOnPolicyAlgorithm], str, dict[str, Any], dict[str, Any]]] = {
     "POAD, trie": (POAD, "MultiKey-v0", KEYS, LISTED),
     "POAD, marginal critic": (POAD, "MultiKey-v0", KEYS, {**LISTED, "critic": "marginal"}),
     "GRPO, trie": (GRPO, "MultiKey-v0", KEYS, LISTED),
     "TWOSOME, candidates": (TWOSOME, "VirtualHome-FoodPreparation-v0", {}, LISTED),
+    "POAD, think": (POAD, "MultiKey-v0", KEYS, {**LISTED, **THINK}),
     "POAD, free": (POAD, "RayUsers/Spelling-v0", {}, FREE),
     "POAD, SubprocVecEnv": (POAD, "MultiKey-v0", KEYS, LISTED),
     "GRPO, free": (
