@@ -92,7 +92,8 @@ class Agent(ABC):
         """Start a new episode; the environment has been reset.
 
         Args:
-            env: The unwrapped environment. Oracles look inside; honest agents do not.
+            env: The environment without wrappers around it (`lang_envs.language_env`). Oracles look inside; honest
+                agents do not.
             seed: Seed of all randomness of the agent in the episode, independent of earlier episodes.
         """
 

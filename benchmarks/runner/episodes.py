@@ -14,6 +14,7 @@ import numpy as np
 from benchmarks.agents.base import Agent, Decision, TokenCredit, Usage
 from benchmarks.runner.errors import AgentFailedError
 from lang_envs.arguments import finite_reward
+from lang_envs.core import language_env
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episode_lines import moves_of
 
@@ -121,7 +122,7 @@ def play_episode(
     """
     observation, info = env.reset(seed=seed)
     info = _copied(info)  # an environment may keep writing into its own
-    inner: Any = env.unwrapped
+    inner: Any = language_env(env)
     agent.records_steps = watch is not None
     agent.begin(inner, seed)
     infos: list[Mapping[str, Any]] = []
