@@ -411,9 +411,10 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
 
 def language_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """Return the language environment inside wrappers: the innermost one of text observations and token sequences.
+    """Return the language environment inside wrappers: the innermost one of text observations and the same actions.
 
-    It is `env.unwrapped` where that has such spaces, and else the wrapper that translates an environment without them.
+    It is `env.unwrapped` where that has such spaces, and else the wrapper that translates an environment without them,
+    or that changes token sequences to others.
     """
     layers = [env]
     while isinstance(layers[-1], gym.Wrapper):
@@ -423,7 +424,8 @@ def language_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         spaces = getattr(layer, "observation_space", None), getattr(layer, "action_space", None)
         return isinstance(spaces[0], TextSpace) and isinstance(spaces[1], TokenSequence)
 
-    return next(filter(is_language_env, reversed(layers)), env.unwrapped)
+    found = [layer for layer in layers if is_language_env(layer)]
+    return next((layer for layer in reversed(found) if layer.action_space is found[0].action_space), env.unwrapped)
 
 
 def oracle(env: gym.Env[Any, Any]) -> str:

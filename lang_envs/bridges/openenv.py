@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from lang_envs.bridges.text_env import TextEnv
-from lang_envs.core import language_env
 from lang_envs.errors import LangEnvsError, MissingExtraError, install_command
 
 try:
@@ -152,7 +151,7 @@ def make_app(task: str, *, max_sessions: int = MAX_SESSIONS, idle_seconds: float
     """
     env = TextEnv(task, **kwargs)  # a fault is reported before anybody waits for the server
     env.close()
-    if "confinement" in inspect.signature(type(language_env(env))).parameters:  # it runs programs
+    if "confinement" in inspect.signature(type(env.unwrapped)).parameters:  # it runs programs
         if kwargs.setdefault("confinement", "require") != "require":
             raise LangEnvsError(
                 f"Expected confinement='require' for programs that others send; got {kwargs['confinement']!r}. "

@@ -49,14 +49,16 @@ class _Effect(NamedTuple):
     truncated: bool
     success: bool
     listed: list[str] | None
+    has_error: bool
 
 
 def _effect_of(env: gym.Env[Any, Any], action: Tokens, depth: int) -> _Effect:
     """Return the effect of an action after `depth` actions of random play, always the same ones."""
     walk_from_reset(env, randomly(depth), depth, seed=0)
     _, reward, terminated, truncated, info = env.step(action)
+    has_error = bool(info.get("answer_error"))
     listed = info["admissible_actions"]
-    return _Effect(info["invalid_action"], float(reward), terminated, truncated, info["success"], listed)
+    return _Effect(info["invalid_action"], float(reward), terminated, truncated, info["success"], listed, has_error)
 
 
 def _listed_at(env: gym.Env[Any, Any], depth: int) -> list[str] | None:
@@ -117,12 +119,15 @@ def strange_texts(make: Make) -> None:
                 for name, text in _STRANGE_TEXTS.items()
                 if text not in (listed or ())
             ]
-            if listed is None:  # with open actions every text that fits is a command
+            if listed is None:  # with open actions every text that fits is a command, or has an error
+                fix = "take any text, list what is taken, or tell what is wrong in info['answer_error']"
                 fitting = [(name, action) for name, action in tried if tokens.decode_finished(action) is not None]
-                for name, action in fitting:
-                    valid, fix = not _effect_of(env, action, depth).invalid, "take any text, or list what is taken"
-                    expect(valid, f"{name} to be valid where nothing is listed", "invalid_action", fix)
                 tried = [(name, action) for name, action in tried if tokens.decode_finished(action) is None]
+                for name, action in fitting:
+                    effect = _effect_of(env, action, depth)
+                    valid = effect.has_error or not effect.invalid
+                    expect(valid, f"{name} to be valid where nothing is listed", "invalid_action", fix)
+                    tried += [(name, action)] * effect.has_error
             _expect_refused(env, tried, depth)
 
 

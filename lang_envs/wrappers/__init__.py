@@ -2,6 +2,7 @@
 
 from lang_envs.wrappers.admissible import AdmissibleObservation
 from lang_envs.wrappers.byte_observation import ByteObservation
+from lang_envs.wrappers.tagged_action import TaggedAction
 from lang_envs.wrappers.text_action import TextAction
 
-__all__ = ["AdmissibleObservation", "ByteObservation", "TextAction"]
+__all__ = ["AdmissibleObservation", "ByteObservation", "TaggedAction", "TextAction"]

@@ -17,12 +17,12 @@ from walk import IDS, random_policy, same, walk_from_reset
 
 from lang_envs import ActionError, InfoError, TextSpace, TokenSequence
 from lang_envs.errors import RewardError
-from lang_envs.wrappers import AdmissibleObservation, ByteObservation, TextAction
+from lang_envs.wrappers import AdmissibleObservation, ByteObservation, TaggedAction, TextAction
 from lang_envs.wrappers.admissible import admissible_observation, admissible_space
 
 pytestmark = pytest.mark.one_table
 
-WRAPPERS = [AdmissibleObservation, ByteObservation, TextAction]
+WRAPPERS = [AdmissibleObservation, ByteObservation, TaggedAction, TextAction]
 KITCHEN = "Overcooked-TomatoSalad-v0"
 
 

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.save_util import data_to_json, json_to_data
-from toy import LampEnv, SaveAt, everything
+from toy import LampEnv, SaveAt, everything, moved, weights_of
 
 from lang_envs import TextSpace, TokenSequence
-from lang_envs.wrappers import AdmissibleObservation
+from lang_envs.wrappers import AdmissibleObservation, TaggedAction
 from poad_sb3 import BADQ, POAD, CheckpointError
 from poad_sb3.common.save_util import HEADER, add_header
 from poad_sb3.pocket import POCKET_FOLDER
@@ -415,3 +415,24 @@ def test_what_cannot_be_written_at_the_end_of_the_rollout_is_refused_at_the_call
     assert of_folder.startswith("IsADirectoryError: Expected a file to write")
     assert of_file.startswith(("FileExistsError", "NotADirectoryError"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.zip"]
+
+
+def test_free_answers_in_tags_are_learned_and_resumed(tmp_path):
+    def tagged():
+        return TaggedAction(gym.make(ENV_ID, invalid_action_reward=-0.5))
+
+    errors = []
+
+    class Note(BaseCallback):
+        def _on_step(self):
+            errors.extend(info["answer_error"] for info in self.locals["infos"])
+            return True
+
+    small = {"seed": 3, "n_steps": 4, "batch_size": 4, "n_epochs": 1, "max_new_tokens": 6}
+    straight = POAD("LLMPolicy", tagged(), **small).learn(8, callback=Note())
+    first = POAD("LLMPolicy", tagged(), **small)
+    before = weights_of(first.policy)
+    first.learn(4).save(tmp_path / "model")
+    assert (first.action_sampling, errors) == ("free", ["no <action>"] * 8)
+    assert moved(first.policy, before)
+    assert_same(straight, POAD.load(tmp_path / "model", tagged()).learn(4, reset_num_timesteps=False))
