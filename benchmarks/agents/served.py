@@ -24,6 +24,8 @@ _PER_PRICE = 1_000_000
 _THOUGHT = re.compile(r"\s*<think>(.*?)(?:</think>\s*|\Z)", re.DOTALL)
 _THOUGHT_WITHOUT_BEGIN = re.compile(r"((?:(?!<think>|```).)*?)</think>[ \t]*(?:\n\s*|\Z)", re.DOTALL)
 """Reasoning before an answer; some servers leave it in the content, and some chat templates write its first tag."""
+_REASONING = ("reasoning_content", "reasoning")
+"""Fields of a message that hold it apart: of DeepSeek, SGLang and vLLM; of OpenRouter and newer vLLM."""
 _TOO_LONG = re.compile(r"context (?:length|size|window)", re.IGNORECASE)
 """Message of a 400 that is about the length of a prompt."""
 _ACCOUNT = re.compile(r"\b(basic|bearer)\s+\S+", re.IGNORECASE)
@@ -197,7 +199,12 @@ class ServedAgent(TextAgent):
                 raise TypeError(type(content).__name__)
         except (AttributeError, IndexError, TypeError):
             raise self._not_a_completion(str(answer)) from None
-        text, notes = content or "", []
+        message = getattr(choice, "message", None)  # a filtered answer may have none
+        apart = (getattr(message, name, None) for name in _REASONING)
+        reasoning = next((words.strip() for words in apart if words and isinstance(words, str)), "")
+        text, notes = content or "", [reasoning]
+        if reasoning:
+            text = text.lstrip()  # servers that cut off the thought leave the blank lines behind it
         while thought := _THOUGHT.match(text) or _THOUGHT_WITHOUT_BEGIN.match(text):
             text = text[thought.end() :]
             notes.append(thought[1].strip())

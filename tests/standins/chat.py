@@ -11,14 +11,17 @@ from .server import Answer, LoopbackStandIn, Request
 __all__ = ["ChatStandIn", "completion"]
 
 
-def completion(text: str | None, usage: tuple[int, int] | None = (10, 2), finish_reason: str = "stop") -> Answer:
-    """A chat completion with one choice; `usage` counts tokens read and written."""
+def completion(
+    text: str | None, usage: tuple[int, int] | None = (10, 2), finish_reason: str = "stop", **fields: Any
+) -> Answer:
+    """A chat completion with one choice; `usage` counts tokens read and written, `fields` are others of its message."""
+    message = {"role": "assistant", "content": text, **fields}
     body: dict[str, Any] = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "created": 1_700_000_000,
         "model": "a-model",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish_reason}],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
     }
     if usage is not None:
         read, written = usage

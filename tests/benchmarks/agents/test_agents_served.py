@@ -204,6 +204,26 @@ def test_reasoning_before_the_answer_is_a_note(opened: str) -> None:
     assert (decision.text, decision.note) == ("stay", "Stay or walk?")
 
 
+@pytest.mark.parametrize(
+    ("content", "fields", "action", "note"),
+    [
+        ("stay", {"reasoning_content": " Stay or walk?\n"}, "stay", "Stay or walk?"),
+        ("\n\nstay", {"reasoning": "Stay or walk?", "reasoning_content": None}, "stay", "Stay or walk?"),
+        ("stay", {"reasoning": "Stay or walk?", "reasoning_content": "Stay or walk?"}, "stay", "Stay or walk?"),
+        ("<think>Walk?</think>stay", {"reasoning": "Stay?"}, "stay", "Stay?\nWalk?"),
+        (None, {"reasoning": "Stay or"}, "", "Stay or\nThe model answered without a text."),
+        ("stay", {"reasoning_content": ["Stay?"], "reasoning": {"effort": "low"}}, "stay", ""),
+        ("stay", {"reasoning_content": 3, "reasoning": ""}, "stay", ""),
+    ],
+)
+def test_reasoning_apart_from_the_answer_is_a_note(
+    content: str | None, fields: dict[str, Any], action: str, note: str
+) -> None:
+    with ChatStandIn([completion(content, **fields)]) as server:
+        decision = asked(server)
+    assert (decision.text, decision.note) == (action, note)
+
+
 # ---------------------------------------------------------------------- settings
 
 
