@@ -424,8 +424,8 @@ def language_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         spaces = getattr(layer, "observation_space", None), getattr(layer, "action_space", None)
         return isinstance(spaces[0], TextSpace) and isinstance(spaces[1], TokenSequence)
 
-    found = [layer for layer in layers if is_language_env(layer)]
-    return next((layer for layer in reversed(found) if layer.action_space is found[0].action_space), env.unwrapped)
+    inner = [layer for layer in layers if is_language_env(layer)]
+    return next((layer for layer in reversed(inner) if layer.action_space is inner[0].action_space), env.unwrapped)
 
 
 def oracle(env: gym.Env[Any, Any]) -> str:
