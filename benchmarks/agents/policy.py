@@ -64,6 +64,7 @@ class PolicyAgent(Agent):
         self._context, self._has_begun = episode_context(policy.lm.prompter.template.context_spec), False
         self._rng = np.random.default_rng()
         self._chosen: _Choice | None = None
+        self._past: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, model: LLMOnPolicyAlgorithm, *, deterministic: bool = False) -> Self:
@@ -74,6 +75,7 @@ class PolicyAgent(Agent):
     def begin(self, env: LangEnv[Any], seed: int) -> None:
         self._rng = np.random.default_rng([seed, 1])  # the environment draws from [seed]
         self._context, self._has_begun, self._chosen = self._context.begun(""), False, None
+        self._past = ()
 
     def act(self, observation: str, info: Mapping[str, Any]) -> Decision:
         """See `Agent.act`."""
@@ -81,6 +83,7 @@ class PolicyAgent(Agent):
         actions = info["admissible_actions"]
         question = self._question(observation, actions, info)
         chosen = self._choose(self.policy.distribution, question)
+        self._past = self.policy.past_after(chosen)
         self._chosen = self.policy.distribution, question, actions, chosen
         credit = None
         if self.records_steps and len(chosen.log_probs) == len(chosen.path.action):  # BADQ knows the whole action alone
@@ -137,7 +140,7 @@ class PolicyAgent(Agent):
     def _question(self, text: str, actions: Sequence[str] | None, info: Mapping[str, Any]) -> Question:
         from poad_sb3.vec_env.text_observations import question_of
 
-        return question_of(text, actions, info, self._context)
+        return question_of(text, actions, info, self._context)._replace(past=self._past)
 
     def _choose(self, distribution: ActionDistribution, question: Question) -> SampledAction:
         if self._deterministic:

@@ -173,6 +173,7 @@ class EpisodeRecordingCallback(BaseCallback):
                     line |= token_fields(policy.distribution, question, listed, action, cache)
                     line |= code_fields(episode.info, line["reward"])
                     episode.chosen.append(action)
+                    episode.past = policy.past_after(action)
                 playing = [episode for episode in playing if not episode.is_over]
                 if any(len(episode.lines) >= self.max_steps for episode in playing):
                     raise UnsupportedEnvError(f"Expected episodes of at most {self.max_steps} steps; got a longer one.")

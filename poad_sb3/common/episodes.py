@@ -19,6 +19,7 @@ from lang_envs.wrappers import TextAction
 from lang_envs.wrappers.admissible import admissible_actions_of
 from poad_sb3.common.episode_lines import EPISODES_PER_SEED, reset_seed_of, step_line
 from poad_sb3.common.policies import TextPolicy
+from poad_sb3.distributions.action_trie import TokenIds
 from poad_sb3.distributions.base import ScoreCache
 from poad_sb3.errors import ObservationError
 from poad_sb3.prompts import Question
@@ -109,8 +110,8 @@ def oracle_episodes(
         is_listed = question.actions is None or chosen in question.actions
         return chosen if is_listed and not is_random else random_agent(rng)(env, question.text, question.actions)
 
-    def act(envs: Sequence[TextAction], questions: Sequence[Question], rngs: Sequence[Generator]) -> list[str]:
-        return [choose(*each) for each in zip(envs, questions, rngs, strict=True)]
+    def act(episodes: Sequence[EpisodeInPlay], questions: Sequence[Question]) -> list[str]:
+        return [choose(each.env, question, each.rng) for each, question in zip(episodes, questions, strict=True)]
 
     return _play(env_id, n_episodes, act, seed=seed, first=_ORACLE_FIRST, env_kwargs=env_kwargs)
 
@@ -140,15 +141,19 @@ def policy_episodes(
     policy.set_training_mode(False)
     cache, spec = ScoreCache([]), policy.lm.prompter.template.context_spec
 
-    def act(_: Sequence[TextAction], questions: Sequence[Question], rngs: Sequence[Generator]) -> list[str]:
+    def act(episodes: Sequence[EpisodeInPlay], questions: Sequence[Question]) -> list[str]:
         if deterministic:
-            return [action.text for action in policy.distribution.mode(questions, cache)]
-        return [action.text for action in policy.distribution.sample(questions, rngs, cache)]
+            actions = policy.distribution.mode(questions, cache)
+        else:
+            actions = policy.distribution.sample(questions, [episode.rng for episode in episodes], cache)
+        for episode, action in zip(episodes, actions, strict=True):
+            episode.past = policy.past_after(action)
+        return [action.text for action in actions]
 
     return _play(env_id, n_episodes, act, seed=seed, first=first, env_kwargs=env_kwargs, spec=spec)
 
 
-_Act = Callable[[Sequence[TextAction], Sequence[Question], Sequence[Generator]], list[str]]
+_Act = Callable[[Sequence["EpisodeInPlay"], Sequence[Question]], list[str]]
 
 
 def _play(
@@ -170,8 +175,7 @@ def _play(
         playing = episodes
         while playing:
             questions = [episode.question for episode in playing]
-            actions = act([episode.env for episode in playing], questions, [episode.rng for episode in playing])
-            for episode, action in zip(playing, actions, strict=True):
+            for episode, action in zip(playing, act(playing, questions), strict=True):
                 before = episode.info
                 # Fields of prompts, such as the code before and after a gap.
                 episode.step(action)["info"] = {name: value for name, value in before.items() if isinstance(value, str)}
@@ -207,11 +211,13 @@ class EpisodeInPlay:
         observation, self.info = env.reset(seed=self.reset_seed)
         self.context = episode_context(spec).begun(text_of(observation))
         self.lines: Episode = []
+        self.past: TokenIds = ()
 
     @property
     def question(self) -> Question:
         """Question before the next step."""
-        return question_of(self.context.text, admissible_actions_of(self.info), self.info, self.context)
+        question = question_of(self.context.text, admissible_actions_of(self.info), self.info, self.context)
+        return question._replace(past=self.past)
 
     @property
     def is_over(self) -> bool:

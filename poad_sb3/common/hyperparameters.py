@@ -240,7 +240,7 @@ def _useless_in_sampling(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
         of_texts = [] if sampling == ActionSampling.THINK else ["top_k", "top_p"]
         useless |= dict.fromkeys(["max_new_tokens", *of_texts, "stop", "generation_endpoint"], why)
     if sampling != ActionSampling.THINK:
-        of_sampling = ["max_thought_tokens", "thought_marks"]
+        of_sampling = ["max_thought_tokens", "thought_marks", "keep_thoughts"]
         of_credit = ["gamma_thought", "gae_lambda_thought", "gae_alpha_thought", "thought_penalty", "thought_loss_coef"]
         useless |= dict.fromkeys([*of_sampling, *of_credit], f"action_sampling is {sampling!r}, not 'think'")
     elif (made.ratio or made.credit_level) != "token":

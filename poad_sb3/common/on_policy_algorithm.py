@@ -35,6 +35,7 @@ from poad_sb3.common.save_util import Target, prepare_path
 from poad_sb3.common.schedules import schedule_of, warn_of_zero_rate
 from poad_sb3.common.timing import Stopwatch
 from poad_sb3.credit.estimators import Estimator
+from poad_sb3.distributions.action_trie import TokenIds
 from poad_sb3.distributions.base import SampledAction
 from poad_sb3.distributions.sampling_check import RATIO_TOLERANCE, ROUNDED_TOLERANCE
 from poad_sb3.errors import UnsupportedEnvError
@@ -68,7 +69,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         learning_rate: Rate of the adapter's optimizer. From here to `min_advantage_std`, and from `smdp_discount` to
             `thought_loss_coef`: see the fields of `PPOSettings`.
         estimator: Estimator of advantages. From here to `thought_penalty`: see the fields of `CreditSettings`.
-        action_sampling: Method of sampling actions. From here to `thought_marks`: see the fields of
+        action_sampling: Method of sampling actions. From here to `keep_thoughts`: see the fields of
             `SamplingSettings`.
         stats_window_size: Number of episodes in the logged means.
         tensorboard_log: Folder for TensorBoard.
@@ -163,6 +164,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         generation_requests: int = 16,
         max_thought_tokens: int = 32,
         thought_marks: Sequence[str] = ("<think>", "</think>"),
+        keep_thoughts: bool = False,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
         policy_kwargs: dict[str, Any] | None = None,
@@ -224,7 +226,9 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.generation_requests = generation_requests
         self.max_thought_tokens = max_thought_tokens
         self.thought_marks = list(thought_marks) if isinstance(thought_marks, tuple) else thought_marks
+        self.keep_thoughts = keep_thoughts
         self.stopwatch = Stopwatch()
+        self._pasts: list[TokenIds] = []
         self._collecting, self._update_is_due = False, False
         self._warned: set[str] = set()
         self._waiting_saves: list[tuple[Target, Any, Any]] = []
@@ -449,7 +453,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
 
     def _capture(self) -> dict[str, Any]:
         rollout = self.rollout_buffer.get_state() if self._update_is_due else None
-        return {**super()._capture(), "rollout": rollout, "critic": self._critic_kind}
+        return {**super()._capture(), "rollout": rollout, "critic": self._critic_kind, "pasts": self._pasts}
 
     def _restore(self, captured: dict[str, Any]) -> None:
         kind = captured.get("critic", CriticKind.TOKEN)
@@ -459,6 +463,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 "to which its weights mean something else. Fix: leave critic out, or warm_start from the checkpoint."
             )
         super()._restore(captured)
+        self._pasts = [tuple(past) for past in captured.get("pasts", ())]
         if captured["rollout"] is not None:
             self.rollout_buffer.set_state(captured["rollout"], all_features=self.kl_coef > 0)
 
@@ -466,6 +471,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         return [
             *super()._excluded_save_params(),
             "_collecting",
+            "_pasts",
             "_waiting_saves",
             "_warned",
             "stopwatch",
@@ -531,7 +537,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 with self.stopwatch.timing("values"):
                     rollout_buffer.compute_returns_and_advantage(
                         partial(self.policy.token_values, observe=True),
-                        self.policy.prompts(self._last_obs),
+                        self.policy.prompts(self._last_obs, self._pasts),
                         all_features=self.kl_coef > 0,
                         drop_truncated=self.drop_truncated and not self.credit.has_critic,
                     )
@@ -551,6 +557,10 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self._gathered = None
         self._collecting = False
         return finished
+
+    def _leave_episodes(self) -> None:
+        super()._leave_episodes()
+        self._pasts = []
 
     def _collect_steps(self, env: VecEnv, callback: BaseCallback, buffer: TokenRolloutBuffer, n_steps: int) -> bool:
         """Take `n_steps` steps in every environment; return False if a callback stopped the training."""
@@ -630,12 +640,14 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.num_timesteps += env.num_envs
         is_too_long = (actions == self.policy.action_space.unfinished()).all(axis=1)
         rollout_buffer.n_too_long += int(is_too_long[playing].sum())
+        pasts = [self.policy.past_after(action) for action in taken]
+        self._pasts = [past if plays else () for past, plays in zip(pasts, playing & ~dones, strict=True)]
         dones = dones & playing
         infos = [info if plays else _without_end(info) for info, plays in zip(infos, playing, strict=True)]
         callback.update_locals(locals())
         is_continued = callback.on_step()
         self._update_info_buffer(infos, dones)
-        final_prompts, durations = self._final_prompts(dones, infos), self._durations(infos)
+        final_prompts, durations = self._final_prompts(dones, infos, pasts), self._durations(infos)
         if self.thought_penalty:
             rewards = rewards - self.thought_penalty * np.array([action.path.n_thought for action in taken])
         rollout_buffer.add(taken, rewards, dones, final_prompts, durations, playing, groups, states)
@@ -650,7 +662,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         else:
             observations = observations[places]
         rngs = copy.deepcopy(self.policy.rngs_of(len(playing)))
-        sampled = iter(self.policy.act(observations, rngs=[rngs[env] for env in places]))
+        pasts = [self._pasts[env] for env in places] if self._pasts else []
+        sampled = iter(self.policy.act(observations, rngs=[rngs[env] for env in places], pasts=pasts))
         self.policy.rollout_rngs[: len(rngs)] = rngs  # only now: an interrupt leaves no trace of draws
         return [next(sampled) if plays else taken[env] for env, plays in enumerate(playing)]
 
@@ -688,7 +701,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 seeds.append(int(self._shuffle_rng.integers(2**31)))
             env.unwrapped._seeds = [seeds[group] for group in groups]  # VecEnv.seed can only count up
         if self.group_size > 1 or not np.all(self._last_episode_starts):
-            self._last_obs = env.reset()  # type: ignore[assignment]
+            self._last_obs, self._pasts = env.reset(), []  # type: ignore[assignment]
         return groups
 
     def _warn_unless_alike(self, groups: list[int], begun: dict[int, Question]) -> None:
@@ -729,10 +742,12 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         rounds = int(self.group_size) // math.gcd(self.group_size, self.n_envs)  # whole groups, beyond n_steps
         return int(self.n_steps) + rounds * limit
 
-    def _final_prompts(self, dones: NDArray[np.bool_], infos: list[dict[str, Any]]) -> dict[int, tuple[int, ...]]:
+    def _final_prompts(
+        self, dones: NDArray[np.bool_], infos: list[dict[str, Any]], pasts: list[TokenIds]
+    ) -> dict[int, TokenIds]:
         """Return the prompts of the true final observations of truncated episodes, by environment."""
         return {
-            int(index): self.policy.prompts(infos[index]["terminal_observation"])[0]
+            int(index): self.policy.prompts(infos[index]["terminal_observation"], pasts[index : index + 1])[0]
             for index in np.flatnonzero(dones)
             if infos[index].get("TimeLimit.truncated", False)
         }

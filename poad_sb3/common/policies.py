@@ -24,6 +24,7 @@ from poad_sb3.distributions.sampling_check import require_agreement
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.prompts import Question
 from poad_sb3.settings import CreditSettings, ModelSettings, PPOSettings, SamplingSettings, split_settings
 from poad_sb3.settings.credit import CriticKind
 from poad_sb3.settings.model import Check
@@ -87,9 +88,19 @@ class TextPolicy(BasePolicy):
                 "Fix: make the environment with a larger max_action_length."
             ) from error
 
-    def prompts(self, observation: Any) -> list[TokenIds]:
-        """Return the token ids of the prompt of each observation."""
-        return [self.distribution.prompt(question) for question in parse_observation(observation)[0]]
+    def prompts(self, observation: Any, pasts: Sequence[TokenIds] = ()) -> list[TokenIds]:
+        """Return the token ids of the prompt of each observation; see `act`."""
+        return [self.distribution.prompt(question) for question in self._questions(observation, pasts)]
+
+    def _questions(self, observation: Any, pasts: Sequence[TokenIds] = ()) -> list[Question]:
+        questions = parse_observation(observation)[0]
+        if not pasts:
+            return questions
+        return [question._replace(past=past) for question, past in zip(questions, pasts, strict=True)]
+
+    def past_after(self, action: SampledAction) -> TokenIds:
+        """Return the `Question.past` of the observation after an action; empty unless thoughts are kept."""
+        return (*action.path.prompt, *action.path.action) if self.distribution.keeps_thoughts else ()
 
     def predict(
         self,
@@ -104,14 +115,14 @@ class TextPolicy(BasePolicy):
         Args:
             observation: One observation or a batch: `TextObservation`s, as `lang_envs` environments return; mappings of
                 `text` and `admissible_actions`; or `str` together with `admissible_actions`.
-            state: Recurrent state, passed through unchanged; the policy has no memory.
-            episode_start: Ignored, as the policy has no memory.
+            state: State that the last call returned; with `keep_thoughts` the episodes so far, else passed through.
+            episode_start: Whether each episode has just begun, so that its state is left out.
             deterministic: Whether to choose the most probable admissible action instead of sampling.
             admissible_actions: List for a `str` observation, or one list for each of several; it replaces the list that
                 an observation carries. A policy that samples freely needs none.
 
         Returns:
-            Action tokens `[max_length]` (or `[n, max_length]`), and `state`.
+            Action tokens `[max_length]` (or `[n, max_length]`), and the new `state`.
 
         Raises:
             ObservationError: If the admissible actions are missing or malformed.
@@ -119,7 +130,19 @@ class TextPolicy(BasePolicy):
         if isinstance(self.distribution, FreeDistribution) and admissible_actions is None:
             observation = without_lists(observation)
         observation = merge_admissible(observation, admissible_actions)
-        return super().predict(observation, state, episode_start, deterministic)
+        if not self.distribution.keeps_thoughts:
+            return super().predict(observation, state, episode_start, deterministic)
+        self.set_training_mode(False)
+        questions, is_batch = parse_observation(observation)
+        if state is not None:
+            begins = np.zeros(len(questions), dtype=bool) if episode_start is None else episode_start
+            pasts = [() if begin else past for past, begin in zip(state[0], np.atleast_1d(begins), strict=True)]
+            questions = self._questions(questions, pasts)
+        chosen = self._chosen(questions, deterministic)
+        new = np.empty(len(chosen), dtype=object)
+        new[:] = [self.past_after(action) for action in chosen]
+        actions = np.stack([self._encode(action.text) for action in chosen])
+        return (actions if is_batch else actions[0]), (new,)
 
     def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
         """Return the observation itself, and whether it is a batch."""
@@ -179,13 +202,14 @@ class TextPolicy(BasePolicy):
         }
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
-        with torch.no_grad():
-            if deterministic:
-                chosen = self.distribution.mode(observation, self._predict_scores)
-            else:
-                rngs = [self.predict_rng] * len(observation)
-                chosen = self.distribution.sample(observation, rngs, self._predict_scores)
+        chosen = self._chosen(observation, deterministic)
         return torch.from_numpy(np.stack([self._encode(action.text) for action in chosen]))
+
+    @torch.no_grad()
+    def _chosen(self, questions: list[Question], deterministic: bool) -> list[SampledAction]:
+        if deterministic:
+            return self.distribution.mode(questions, self._predict_scores)
+        return self.distribution.sample(questions, [self.predict_rng] * len(questions), self._predict_scores)
 
 
 class LLMPolicy(TextPolicy):
@@ -275,6 +299,7 @@ class LLMPolicy(TextPolicy):
         observation: Any,
         deterministic: bool = False,
         rngs: Sequence[np.random.Generator] | None = None,
+        pasts: Sequence[TokenIds] = (),
     ) -> list[SampledAction]:
         """Sample an action for each environment, with all that the update needs.
 
@@ -282,8 +307,9 @@ class LLMPolicy(TextPolicy):
             observation: Batch of observations, as in `parse_observation`.
             deterministic: Whether to choose the most probable action instead of sampling.
             rngs: Random generator of each action; by default those of the first environments.
+            pasts: `Question.past` of each observation, as `past_after` the action before gives it; none by default.
         """
-        questions = parse_observation(observation)[0]
+        questions = self._questions(observation, pasts)
         # Scores that rank 0 alone knows would let it leave out a pass of all ranks.
         cache = self._predict_scores if self.lm.ranks.rank_zero_only else self._rollout_scores
         if deterministic:

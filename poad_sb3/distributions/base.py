@@ -188,6 +188,9 @@ class ActionDistribution(ABC):
     mixes_choices: ClassVar[bool] = False
     """Whether a path may have choices among the whole vocabulary and choices among listed tokens."""
 
+    keeps_thoughts: bool = False
+    """Whether a prompt continues the episode so far, `Question.past`."""
+
     records_leaves: bool = False
     """Whether sampled paths hold the listed actions and their probabilities, which a marginal critic reads."""
 

@@ -47,6 +47,9 @@ class ThinkDistribution(TrieDistribution):
             sampling, action_sampling=ActionSampling.FREE, max_new_tokens=self._max_tokens, stop=(self._end,)
         )
         self._opening, self._closing = (lm.prompter.mark_ids(text) for text in (start, self._end))
+        self.keeps_thoughts = sampling.keep_thoughts
+        if self.keeps_thoughts:
+            lm.prompter.layout.next_turn("")  # a layout that cannot go on is refused now
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache

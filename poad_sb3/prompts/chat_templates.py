@@ -74,6 +74,10 @@ class Layout(ABC):
             omitted: Number of steps that are left out between them.
         """
 
+    def next_turn(self, text: str) -> list[Segment]:
+        """Return the segments between an answer without its end token and the next answer, around an observation."""
+        raise ModelError("Expected prompt='chat' or prompt='completion', which can go on after an answer.")
+
 
 def omission(n_steps: int) -> str:
     """Return the line that stands for steps that are left out."""
@@ -93,6 +97,10 @@ class CompletionLayout(Layout):
         """See `Layout.segments`."""
         before, after = ("".join(map(self._line, steps)) for steps in (heads, tails))
         return [Segment(before + omission(omitted) + after + question.text, True)]
+
+    def next_turn(self, text: str) -> list[Segment]:
+        """See `Layout.next_turn`."""
+        return [Segment(f"\n{text}", True)]
 
     def _line(self, step: PastStep) -> str:
         return f"{step.observation}{self.separator}{step.action}\n"
@@ -162,6 +170,11 @@ class ChatLayout(Layout):
         for content, piece in zip(contents, pieces[1:], strict=True):
             segments += [Segment(content, True), Segment(piece, False)]
         return segments
+
+    def next_turn(self, text: str) -> list[Segment]:
+        """See `Layout.next_turn`."""
+        *_, before, behind = self._skeleton(1)
+        return [Segment(before, False), Segment(text.strip() if self._trims else text, True), Segment(behind, False)]
 
     def _render_skeleton(self, n_past: int) -> tuple[str, ...]:
         """Return the texts of the template before, between and behind the contents."""

@@ -59,8 +59,10 @@ class Prompter:
     def prompt_ids(self, question: Question, reserve: int = 1) -> TokenIds:
         """Return the token ids of a prompt.
 
-        If it is too long, steps are left out from the middle of the history (the first and the latest matter most), one
-        more until it fits; a mark shows how many. The task and the present observation are never cut.
+        After `question.past` it goes on with the new observation, or begins anew where that does not fit.
+
+        If one that begins anew is too long, steps are left out from the middle of the history (the first and the latest
+        matter most), one more until it fits; a mark shows how many. The task and the present observation are never cut.
 
         Args:
             question: Question to encode.
@@ -71,6 +73,11 @@ class Prompter:
                 observation lacks a field of the template.
             ModelError: If the prompt is too long even without history.
         """
+        if question.past:
+            turn = self._encode_segments(self.layout.next_turn(question.text))
+            ids = (*question.past[: len(question.past) - (question.past[-1] in self.end_tokens)], *turn)
+            if self._fits(ids, turn, reserve):
+                return ids
         past = self._history(question)
         ids = self._joined(question, past, len(past))
         bare = self._joined(question, (), 0) if past else ids

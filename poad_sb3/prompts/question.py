@@ -31,8 +31,11 @@ class Question(NamedTuple):
         text: Text of the observation.
         actions: Admissible actions; None where any text is allowed.
         context: Fields beside the observation; None if none were packed.
+        past: Tokens of the episode so far, the latest prompt and the answer to it, that the prompt continues; empty
+            where it begins anew.
     """
 
     text: str
     actions: tuple[str, ...] | None
     context: Context | None = None
+    past: tuple[int, ...] = ()

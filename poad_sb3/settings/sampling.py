@@ -85,6 +85,12 @@ class SamplingSettings(Settings):
         Texts(),
         "marks that open and end a thought; the second is added where it is not written",
     )
+    keep_thoughts: bool = setting(
+        False,
+        Flag(),
+        "keep the episode so far in each prompt, with its thoughts, as the tokens that were sampled; the prompt begins "
+        "anew where it does not fit",
+    )
 
     generation_endpoint: str | None = setting(
         None,

@@ -345,6 +345,7 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "critic": ("POAD", {"critic": "dueling"}),
     "max_thought_tokens": ("POAD, think", {"max_thought_tokens": 2}),
     "thought_marks": ("POAD, think", {"thought_marks": ("red", "blue")}),
+    "keep_thoughts": ("POAD, think", {"keep_thoughts": True}),
     "gamma_thought": ("POAD, think", {"gamma_thought": 0.5}),
     "gae_lambda_thought": ("POAD, think", {"gae_lambda_thought": 0.5}),
     "gae_alpha_thought": ("POAD, think", {"gae_alpha_thought": 0.5}),

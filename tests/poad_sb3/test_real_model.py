@@ -43,7 +43,7 @@ TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "POAD, candidates": ("POAD", HOME, {"action_sampling": "candidates"}),
     "POAD, free": ("POAD", CODE, FREE),
     "POAD, free, completion": ("POAD", CODE, {**FREE, "prompt": "completion"}),
-    "POAD, think": ("POAD", KITCHEN, {**THINK, "gamma_thought": 0.99, "critic": "dueling"}),
+    "POAD, think": ("POAD", KITCHEN, {**THINK, "gamma_thought": 0.99, "critic": "dueling", "keep_thoughts": True}),
     "POAD, think, bfloat16": ("POAD", KITCHEN, {**THINK, "dtype": "bfloat16"}),
     "POAD, bfloat16": ("POAD", KITCHEN, {"dtype": "bfloat16"}),
     "NTPO": ("NTPO", HOME, {}),

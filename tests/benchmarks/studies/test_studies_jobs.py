@@ -72,7 +72,7 @@ SILENT: dict[str, Any] = {
     "critic_whitening": True, "critic_init": "zero", "fsdp": False, "generation_endpoint": None,
     "generation_requests": 16, "max_thought_tokens": 32, "thought_marks": ("<think>", "</think>"),
     "gamma_thought": None, "gae_lambda_thought": None, "gae_alpha_thought": None, "thought_penalty": 0.0,
-    "thought_loss_coef": 1.0,
+    "thought_loss_coef": 1.0, "keep_thoughts": False,
 }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from stable_baselines3.common.evaluation import evaluate_policy
 from toy import (
     COLOURS,
     ONE_STEP,
@@ -33,6 +34,7 @@ from toy import (
 
 from poad_sb3 import POAD, LLMPolicy, ObservationError, prompts
 from poad_sb3.common.critics import prefix_row
+from poad_sb3.common.episodes import policy_episodes
 from poad_sb3.distributions.base import ScoreCache
 
 OPENING, MARK, END = WORDS.index("it"), WORDS.index("red"), WORDS.index("<end>")
@@ -85,6 +87,58 @@ def test_frequencies_of_thoughts_and_actions_are_their_probabilities(tmp_path: P
         assert float(step.log_probs.sum()) == pytest.approx(logged[step.path.action], abs=1e-4)
         assert policy.action_space.decode(step.env_action) == step.text, "the environment gets the action alone"
         assert step.text in QUESTION[1]
+
+
+def test_prompts_continue_the_sampled_tokens_where_thoughts_are_kept() -> None:
+    agent, _ = collect("POAD, think", keep_thoughts=True, n_envs=2, n_steps=8, env={"moves": 3, "truncates": True})
+    buffer, prompter = agent.rollout_buffer, agent.policy.lm.prompter
+    bootstraps = {**buffer.final_prompts}
+    n_continued = 0
+    for env in range(2):
+        paths = [steps[env].path for steps in buffer.steps]
+        for step, (path, after) in enumerate(itertools.pairwise(paths)):
+            so_far = (*path.prompt, *path.action[:-1])
+            if (step, env) in bootstraps:
+                assert bootstraps[step, env][: len(so_far)] == so_far
+                assert len(after.prompt) < len(so_far), "a new episode begins anew"
+                continue
+            assert after.prompt[: len(so_far)] == so_far
+            assert prompter.action_text(after.prompt[len(so_far) :]).startswith("\nThe lamp is"), "and not cut"
+            n_continued += 1
+    assert n_continued
+    assert bootstraps
+    assert run_update(agent)["first_ratio_error"] < 1e-4
+
+
+def test_predict_carries_the_thoughts_in_its_state() -> None:
+    agent = make_method("POAD, think", keep_thoughts=True, n_envs=2)
+    env = agent.get_env()
+    observations, state, starts = env.reset(), None, np.ones(2, dtype=bool)
+    lengths = []
+    for _ in range(3):
+        actions, state = agent.predict(observations, state, starts, deterministic=True)
+        lengths.append([len(past) for past in state[0]])
+        observations, _, starts, _ = env.step(actions)
+    assert starts.all()
+    assert lengths[0] < lengths[1] < lengths[2]
+    _, again = agent.predict(observations, state, starts, deterministic=True)
+    assert [len(past) for past in again[0]] < lengths[1]
+    rewards, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)
+    played = policy_episodes(agent.policy, "MultiKey-v0", 1)[0]
+    assert np.isfinite(rewards)
+    assert played
+
+
+def test_a_prompt_without_room_for_the_past_begins_anew(tmp_path: Path) -> None:
+    policy = small_policy(tmp_path, keep_thoughts=True)
+    question = prompts.Question(*QUESTION)
+    for n_past in range(policy.lm.max_length + 1):
+        past = (OPENING,) * n_past
+        prompt = policy.distribution.prompt(question._replace(past=past))
+        anew = prompt == policy.distribution.prompt(question)
+        assert anew or prompt[:n_past] == past
+        assert len(prompt) + 2 + policy.distribution.n_behind(question) <= policy.lm.max_length
+    assert anew
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
@@ -150,8 +204,9 @@ def test_deterministic_is_the_greedy_thought_and_then_the_best_action(tmp_path: 
     assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
 
 
-def test_a_training_with_thoughts_resumes_bit_for_bit(tmp_path: Path) -> None:
-    whole, first = make_method("POAD, think"), make_method("POAD, think")
+@pytest.mark.parametrize("keep_thoughts", [False, True])
+def test_a_training_with_thoughts_resumes_bit_for_bit(tmp_path: Path, keep_thoughts: bool) -> None:
+    whole, first = (make_method("POAD, think", keep_thoughts=keep_thoughts) for _ in range(2))
     whole.learn(48)
     first.learn(16).save(tmp_path / "half.zip")
     resumed = POAD.load(tmp_path / "half.zip", first.get_env())

@@ -158,6 +158,24 @@ def test_prompt_and_action_are_the_tokens_of_the_whole_conversation(
             assert _without_space_before_end(tokenizer, whole)[: len(ids)] == ids
 
 
+@every_chat
+def test_a_prompt_after_a_past_is_that_of_the_whole_conversation(tokenizer_of: Callable[[str], Any], name: str) -> None:
+    """Qwen3 puts an empty thought before each answer that it asks for, and drops it from earlier turns."""
+    tokenizer, action = tokenizer_of(name), "press the red button"
+    ours = prompter(tokenizer, ChatPrompt(history=1))
+    begun = ours.prompt_ids(Question("The lamp is red.", None, Context()))
+    past = (*begun, *ours.action_ids(action))
+    continued = ours.prompt_ids(Question("The lamp is blue.", None, None, past))
+    earlier = Context((PastStep("The lamp is red.", action),))
+    assert continued[: len(past) - 1] == past[:-1]
+    whole = text_of(tokenizer, ours.prompt_ids(Question("The lamp is blue.", None, earlier)))
+    dropped = "<think>\n\n</think>\n\n" if name == "qwen3" else ""
+    assert text_of(tokenizer, continued) == whole.replace(action, dropped + action)
+    shorter = prompter(tokenizer, ChatPrompt(history=1, max_history_tokens=len(past) - 2))
+    anew = Question("The lamp is blue.", None, Context(), past)
+    assert shorter.prompt_ids(anew) == shorter.prompt_ids(anew._replace(past=()))
+
+
 def _without_space_before_end(tokenizer: Any, ids: tuple[int, ...]) -> tuple[int, ...]:
     """Llama 2 writes a space before its end token; an action ends where its text ends."""
     spaces = {tokenizer.convert_tokens_to_ids(token) for token in ("▁",)} - {None, tokenizer.unk_token_id}
