@@ -89,7 +89,7 @@ class PolicyAgent(Agent):
         if self.records_steps and len(chosen.log_probs) == len(chosen.path.action):  # BADQ knows the whole action alone
             tokens, values = self.read(chosen.path)
             credit = TokenCredit(tokens, tuple(chosen.log_probs.tolist()), values)
-        return Decision(chosen.text, self._usage(chosen), credit)
+        return Decision(chosen.text, self._usage(chosen), credit, self.policy.thought_of(chosen))
 
     def step_fields(self) -> Mapping[str, JSON]:
         """See `Agent.step_fields`."""

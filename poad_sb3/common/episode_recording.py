@@ -172,6 +172,7 @@ class EpisodeRecordingCallback(BaseCallback):
                     line = episode.step(action.text)
                     line |= token_fields(policy.distribution, question, listed, action, cache)
                     line |= code_fields(episode.info, line["reward"])
+                    line["note"] = policy.thought_of(action)
                     episode.chosen.append(action)
                     episode.past = policy.past_after(action)
                 playing = [episode for episode in playing if not episode.is_over]
@@ -256,13 +257,16 @@ class EpisodeRecordingCallback(BaseCallback):
             return {}
         shape = max(len(episode.lines) for episode in episodes), len(episodes)
         rewards, durations, lengths = np.zeros(shape), np.ones(shape), np.ones(shape, dtype=np.int64)
+        thought_lengths = np.zeros_like(lengths)
         counted, ends = np.zeros(shape, dtype=bool), np.ones(shape, dtype=bool)
         states, numbers = np.zeros(shape, dtype=np.int64), dict[Any, int]()
         state_key = model.state_key or (lambda text: text)
         for episode in episodes:
             for n, line in enumerate(episode.lines):
                 at = n, episode.number
-                rewards[at], lengths[at] = line["reward"], len(episode.chosen[n].path.action)
+                path = episode.chosen[n].path
+                lengths[at], thought_lengths[at] = len(path.action), path.n_thought
+                rewards[at] = line["reward"] - model.thought_penalty * path.n_thought
                 counted[at], ends[at] = True, n + 1 == len(episode.lines)
                 states[at] = numbers.setdefault(state_key(line["observation"]), len(numbers))
                 if model.smdp_discount:
@@ -279,6 +283,7 @@ class EpisodeRecordingCallback(BaseCallback):
                 durations=durations,
                 groups=np.broadcast_to([episode.group for episode in episodes], shape),
                 states=states,
+                thought_lengths=thought_lengths,
             )
         )
         values = {}

@@ -102,6 +102,10 @@ class TextPolicy(BasePolicy):
         """Return the `Question.past` of the observation after an action; empty unless thoughts are kept."""
         return (*action.path.prompt, *action.path.action) if self.distribution.keeps_thoughts else ()
 
+    def thought_of(self, action: SampledAction) -> str:
+        """Return the text of the thought before an action, with the mark that ends it; empty without one."""
+        return self.lm.prompter.action_text(action.path.action[: action.path.n_thought]).strip()
+
     def predict(
         self,
         observation: Any,

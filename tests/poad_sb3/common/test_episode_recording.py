@@ -197,6 +197,19 @@ def test_the_fields_of_an_episode_are_those_of_the_policy(tmp_path: Path) -> Non
     assert n_choices > 8
 
 
+def test_thoughts_are_the_notes_of_steps(tmp_path: Path) -> None:
+    arguments = {"action_sampling": "think", "max_thought_tokens": 2, "keep_thoughts": True, "gamma_thought": 0.9}
+    make_agent(**arguments).learn(16, EpisodeRecordingCallback(tmp_path, LAMP))
+    header = lines(tmp_path / "episodes.steps.jsonl")[0]
+    assert header["credit"]["rules"] == {}, "POAD's own is not that of one discount"
+    for steps in recorded(tmp_path)[1].values():
+        for step in steps:
+            assert step["note"].endswith("</think>")
+            assert "".join(step["tokens"]).strip().startswith(step["note"])
+        lengths = [len(step["prompt_tokens"]) for step in steps]
+        assert lengths == sorted({*lengths})
+
+
 def test_success_of_the_environment_is_that_of_the_recorded_episode(tmp_path: Path) -> None:
     """It passes through the wrappers of observation, monitor and training."""
     successes = []
@@ -214,8 +227,10 @@ def test_no_value_is_recorded_after_the_end_of_a_task_at_its_time_limit(tmp_path
     assert "final_value" not in steps[16, 0][-1]
 
 
-def test_credit_of_a_group_is_recorded(tmp_path: Path) -> None:
-    agent = make_method("RLOO")  # groups of 2
+@pytest.mark.parametrize("penalty", [0.0, 0.25])
+def test_credit_of_a_group_is_recorded(tmp_path: Path, penalty: float) -> None:
+    thoughts = {"action_sampling": "think", "max_thought_tokens": 2, "thought_penalty": penalty} if penalty else {}
+    agent = make_method("RLOO", **thoughts)  # groups of 2
     randomise(agent.policy)
     agent.learn(16, EpisodeRecordingCallback(tmp_path, LAMP))
     episodes, by_episode = recorded(tmp_path)
@@ -226,12 +241,21 @@ def test_credit_of_a_group_is_recorded(tmp_path: Path) -> None:
         assert steps[0]["observation"] == others[0]["observation"]
         for step in steps:
             assert step["values"] == []
-            expected = [episode["return"] - other["return"]] * len(step["tokens"])
+            expected = [paid(episode, steps, penalty) - paid(other, others, penalty)] * len(step["tokens"])
             assert step["credits"]["RLOO"] == pytest.approx(expected)
     assert any(
         episode["return"] != other["return"] for episode, other in zip(episodes[::2], episodes[1::2], strict=True)
     )
     assert any(step["action"] != by_episode[0, 1][n]["action"] for n, step in enumerate(by_episode[0, 0]))
+
+
+def paid(episode: dict[str, Any], steps: list[dict[str, Any]], penalty: float) -> float:
+    """The return with the penalty of the tokens of thoughts, each up to the end of its mark."""
+    n_thought = 0
+    for step in steps:
+        texts = ["".join(step["tokens"][:n]).strip() for n in range(len(step["tokens"]))]
+        n_thought += texts.index(step["note"]) if step["note"] else 0
+    return float(episode["return"]) - penalty * n_thought
 
 
 def test_recordings_of_badq_have_whole_actions_only(tmp_path: Path) -> None:
