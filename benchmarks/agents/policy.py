@@ -83,7 +83,7 @@ class PolicyAgent(Agent):
         actions = info["admissible_actions"]
         question = self._question(observation, actions, info)
         chosen = self._choose(self.policy.distribution, question)
-        self._past = self.policy.past_after(chosen)
+        self._past = self.policy.past_after(chosen.path)
         self._chosen = self.policy.distribution, question, actions, chosen
         credit = None
         if self.records_steps and len(chosen.log_probs) == len(chosen.path.action):  # BADQ knows the whole action alone

@@ -17,8 +17,10 @@ from poad_sb3.common.episodes import Episode, questions_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.ppo_update import optimizer_step
 from poad_sb3.common.rollout_types import TokenValues
+from poad_sb3.distributions.action_trie import TokenIds
 from poad_sb3.distributions.base import SampledAction, TokenPath
 from poad_sb3.errors import ObservationError
+from poad_sb3.settings.sampling import ActionSampling
 
 
 class _Transition(NamedTuple):
@@ -31,11 +33,13 @@ class _Transition(NamedTuple):
 class BC:
     """Behaviour cloning (BC) of recorded episodes with the policy of an algorithm.
 
-    The policy maximises the likelihood of the recorded actions under its own distribution (trie, candidates or free),
-    the one that the algorithm samples from. The critic, if there is one, then learns the discounted returns to go of
-    the recorded rewards, discounted as the credit of the algorithm does: with `gamma_token=1` all tokens of an action
-    have one target. It has optimisers of its own: those of the algorithm stay fresh, so that `algorithm.save` writes a
-    checkpoint for reinforcement learning to start from.
+    The policy maximises the likelihood of the recorded actions under its own distribution, the one that the algorithm
+    samples from. If it thinks, each action has a thought before it: the `note` of its step, with the mark that ends it.
+
+    The critic, if there is one, then learns the discounted returns to go of the recorded rewards, discounted as the
+    credit of the algorithm does: with `gamma_token=1` all tokens of an action have one target. It has optimisers of its
+    own: those of the algorithm stay fresh, so that `algorithm.save` writes a checkpoint for reinforcement learning to
+    start from.
 
     Args:
         algorithm: Algorithm with the policy to train; of any method.
@@ -82,9 +86,13 @@ class BC:
 
     def _transitions_of(self, episode: Episode) -> Iterator[_Transition]:
         smdp, spec = self.algorithm.smdp_discount, self.policy.lm.prompter.template.context_spec
+        past: TokenIds = ()
+        thinks = self.algorithm.action_sampling == ActionSampling.THINK
         for line, question in zip(episode, questions_of(episode, spec), strict=True):
             try:
-                path = self.policy.distribution.path(question, line["action"])
+                text = line.get("note", "") + line["action"] if thinks else line["action"]
+                path = self.policy.distribution.path(question._replace(past=past), text)
+                past = self.policy.past_after(path)
             except ObservationError as error:
                 raise ObservationError(
                     f"Step {line['step']} of episode {line['episode']}, seed {line['seed']}, of {line['env']} cannot "

@@ -174,7 +174,7 @@ class EpisodeRecordingCallback(BaseCallback):
                     line |= code_fields(episode.info, line["reward"])
                     line["note"] = policy.thought_of(action)
                     episode.chosen.append(action)
-                    episode.past = policy.past_after(action)
+                    episode.past = policy.past_after(action.path)
                 playing = [episode for episode in playing if not episode.is_over]
                 if any(len(episode.lines) >= self.max_steps for episode in playing):
                     raise UnsupportedEnvError(f"Expected episodes of at most {self.max_steps} steps; got a longer one.")

@@ -147,7 +147,7 @@ def policy_episodes(
         else:
             actions = policy.distribution.sample(questions, [episode.rng for episode in episodes], cache)
         for episode, action in zip(episodes, actions, strict=True):
-            episode.past = policy.past_after(action)
+            episode.past = policy.past_after(action.path)
         return [action.text for action in actions]
 
     return _play(env_id, n_episodes, act, seed=seed, first=first, env_kwargs=env_kwargs, spec=spec)

@@ -640,7 +640,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.num_timesteps += env.num_envs
         is_too_long = (actions == self.policy.action_space.unfinished()).all(axis=1)
         rollout_buffer.n_too_long += int(is_too_long[playing].sum())
-        pasts = [self.policy.past_after(action) for action in taken]
+        pasts = [self.policy.past_after(action.path) for action in taken]
         self._pasts = [past if plays else () for past, plays in zip(pasts, playing & ~dones, strict=True)]
         dones = dones & playing
         infos = [info if plays else _without_end(info) for info, plays in zip(infos, playing, strict=True)]

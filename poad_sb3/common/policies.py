@@ -98,9 +98,9 @@ class TextPolicy(BasePolicy):
             return questions
         return [question._replace(past=past) for question, past in zip(questions, pasts, strict=True)]
 
-    def past_after(self, action: SampledAction) -> TokenIds:
+    def past_after(self, path: TokenPath) -> TokenIds:
         """Return the `Question.past` of the observation after an action; empty unless thoughts are kept."""
-        return (*action.path.prompt, *action.path.action) if self.distribution.keeps_thoughts else ()
+        return (*path.prompt, *path.action) if self.distribution.keeps_thoughts else ()
 
     def thought_of(self, action: SampledAction) -> str:
         """Return the text of the thought before an action, with the mark that ends it; empty without one."""
@@ -144,7 +144,7 @@ class TextPolicy(BasePolicy):
             questions = self._questions(questions, pasts)
         chosen = self._chosen(questions, deterministic)
         new = np.empty(len(chosen), dtype=object)
-        new[:] = [self.past_after(action) for action in chosen]
+        new[:] = [self.past_after(action.path) for action in chosen]
         actions = np.stack([self._encode(action.text) for action in chosen])
         return (actions if is_batch else actions[0]), (new,)
 

@@ -314,6 +314,21 @@ def test_prompts_with_history_see_the_recorded_steps() -> None:
     BC(model, [episode, played]).train(1, 1)
 
 
+@pytest.mark.parametrize("keep_thoughts", [False, True])
+def test_thoughts_are_cloned_with_their_actions(keep_thoughts: bool) -> None:
+    teacher = keys(POAD, action_sampling="think", max_thought_tokens=4, keep_thoughts=keep_thoughts)
+    episodes = [[{**line, "note": f"{line['observation'][-4:]}</think>"} for line in episode] for episode in SHAPES]
+    cloned = BC(teacher, episodes)
+    paths = [transition.path for transition in cloned._transitions]
+    before = teacher.policy.distribution.log_prob(paths).sum()
+    cloned.train(3)
+    assert teacher.policy.distribution.log_prob(paths).sum() > before + 1
+    longer = [len(paths[n + 1].prompt) > len(paths[n].prompt) for n in (1, 2, 3, 5)]  # within an episode
+    assert longer == [keep_thoughts] * 4
+    with pytest.raises(ObservationError, match="Expected a thought before the action"):
+        BC(teacher, SHAPES)
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
