@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _REMEMBERED = 4_096
 """Number of actions (with their prompts) whose values are kept; small tasks revisit the same ones."""
-_ZERO_SHOT = ("candidates", "trie", "free")
+_ZERO_SHOT = ("candidates", "trie", "free", "think")
 
 
 class PolicyAgent(Agent):
@@ -287,6 +287,7 @@ def zero_shot(
     top_k: int = 0,
     top_p: float = 1.0,
     max_new_tokens: int = 128,
+    max_thought_tokens: int = 32,
     stop: Sequence[str] = (),
     prompt: Any = "auto",
     dtype: str = "float32",
@@ -300,7 +301,7 @@ def zero_shot(
     Args:
         model: `"pocket"`, `"smollm2"`, a folder, a GGUF file, or an id of the Hugging Face hub.
         action_sampling: Action distribution where actions are listed: `"candidates"` ranks them whole, `"trie"`
-            chooses among them token by token, `"free"` writes.
+            chooses among them token by token, `"think"` does so behind a thought, `"free"` writes.
         normalization: Divisor of log-probabilities with `"candidates"`: `"token"` or `"word"` (number of tokens or of
             words), `"sum"` (1: not normalized by length).
         deterministic: Whether to choose the most probable action, or tokens, instead of sampling.
@@ -308,6 +309,7 @@ def zero_shot(
         top_k: See `SamplingSettings`.
         top_p: See `SamplingSettings`.
         max_new_tokens: Maximum number of tokens of a written action.
+        max_thought_tokens: Maximum number of tokens of a thought.
         stop: Texts that end a written action.
         prompt: See `LLMPolicy`.
         dtype: See `LLMPolicy`.
@@ -350,6 +352,8 @@ def zero_shot(
         "top_p": top_p,
         "stop": stop,
     }
+    if action_sampling == "think":
+        of_model["max_thought_tokens"] = max_thought_tokens
     from stable_baselines3.common.utils import get_device
 
     from poad_sb3 import LLMPolicy

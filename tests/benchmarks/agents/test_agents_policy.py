@@ -100,10 +100,10 @@ def test_the_thought_is_the_note_and_a_critic_of_listed_actions_does_not_judge_i
     POAD("LLMPolicy", "MultiKey-v0", critic="marginal", **small).save(tmp_path / "marginal")
     with pytest.raises(AgentError, match=r"Expected critics of paths with thoughts; that of .*marginal\.zip averages"):
         make_agent(f"checkpoint:{tmp_path / 'think'}.zip", device="cpu", critics=str(tmp_path / "marginal.zip"))
-    thinking = make_agent(f"checkpoint:{tmp_path / 'think'}.zip", device="cpu")
-    steps = play("MultiKey-v0", thinking, seed=0)
-    assert all(step.decision.note.endswith("</think>") for step in steps)
-    assert all("think" not in step.decision.text for step in steps)
+    for name, settings in ((f"checkpoint:{tmp_path / 'think'}.zip", {}), ("hf:pocket", {"action_sampling": "think"})):
+        steps = play("MultiKey-v0", make_agent(name, device="cpu", **settings), seed=0)
+        assert all(step.decision.note.endswith("</think>") for step in steps)
+        assert all("think" not in step.decision.text for step in steps)
 
 
 def test_samples_follow_from_the_seed_whatever_was_played_before(checkpoints: dict[str, Path]) -> None:
