@@ -31,6 +31,7 @@ EPISODES = {
     "datascicoding": "DataSciCoding-balance-scale-v0",
     "keytoken": "KeyToken-v0",
     "multikey": "MultiKey-v0",
+    "parity": "Parity-v0",
 }
 ACTIONS = ("use the knife to chop the onion", "use the knife to chop the tomato", "use the plate to serve")
 REWARDS = (0.0, 1.0, 0.0)

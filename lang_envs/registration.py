@@ -141,6 +141,12 @@ ENV_ROWS: tuple[EnvRow, ...] = (
         "A diagnostic: a short and a long action compete.",
         {"sign": "both", "horizon": 4},
     ),
+    EnvRow(
+        "Parity-v0",
+        "lang_envs.envs.parity.env:ParityEnv",
+        "A diagnostic: no object of a row can be ignored, and counting along helps.",
+        {"n_objects": 8, "horizon": 4},
+    ),
 )
 """The ids of the tasks of this package."""
 

@@ -45,6 +45,7 @@ FAMILIES = {
         "max_steps",
         lambda env: env.admissible_actions(),
     ),
+    "Parity": Family(("steps", "n_correct"), lambda _: 0.0, "max_steps", lambda env: env.admissible_actions()),
 }
 
 
@@ -133,7 +134,7 @@ def check_refused(env: TextAction, family: Family, texts: list[str]) -> None:
 
 
 def test_a_listed_action_that_is_too_long_for_the_space_is_refused(env_id: str) -> None:
-    env = TextAction(gym.make(env_id, max_action_length=4))
+    env = TextAction(gym.make(env_id, max_action_length=3))
     env.reset(seed=0)
     *_, info = env.step(env.unwrapped.oracle_action())
     assert info["invalid_action"] is True

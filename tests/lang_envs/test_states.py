@@ -20,6 +20,7 @@ FAMILIES = {
     "datascicoding": ("DataSciCoding-balance-scale-v0", {"splits": 1}),
     "keytoken": ("KeyToken-v0", {}),
     "multikey": ("MultiKey-v0", {}),
+    "parity": ("Parity-v0", {}),
 }
 FOREIGN = ("Overcooked-LettuceSalad-v0", "VirtualHome-FoodPreparation-v0", "DataSciCoding-wine-v0", "KeyToken-v0")
 N_MUTATIONS = 5_000
@@ -138,7 +139,7 @@ def test_the_state_of_another_id_is_refused(family: str) -> None:
         assert str(env.get_state()) == before
 
 
-@pytest.mark.parametrize("env_id", ["MultiKey-v0", "MultiKey-length-trap-v0", "KeyToken-v0", FOREIGN[0]])
+@pytest.mark.parametrize("env_id", ["MultiKey-v0", "MultiKey-length-trap-v0", "KeyToken-v0", "Parity-v0", FOREIGN[0]])
 def test_an_environment_can_be_asked_before_its_first_reset(env_id: str) -> None:
     env: Any = gym.make(env_id, render_mode="ansi", disable_env_checker=True).unwrapped
     assert env.render()

@@ -52,12 +52,11 @@ def test_environment_with_a_tokenizer_folder(env_id: str, tiny_tokenizer: Path) 
     short = {"max_attempts": 1} if env_id.startswith("DataSciCoding") else {}
     env = gym.make(env_id, tokenizer=str(tiny_tokenizer), **short)
     assert env.action_space.tokenizer == HuggingFaceTokenizer(str(tiny_tokenizer))
-    _, steps = walk_from_reset(env, oracle_policy, 30, seed=0)
+    text, steps = walk_from_reset(env, oracle_policy, 30, seed=0)
     _, expected = walk_from_reset(gym.make(env_id, **short), oracle_policy, 30, seed=0)
     assert any(step.terminated or step.truncated for step in steps)
     assert [step[1:5] for step in steps] == [step[1:5] for step in expected]
-    phrase = oracle_policy(env, {})
-    assert len(env.action_space.tokenizer.encode(phrase)) < len(ByteTokenizer().encode(phrase))
+    assert len(env.action_space.tokenizer.encode(text)) < len(ByteTokenizer().encode(text))
 
 
 def test_a_path_object_is_refused(tiny_tokenizer: Path) -> None:

@@ -1,1 +1,1 @@
-"""The base of KeyToken and MultiKey: decisions that do not depend on each other."""
+"""The base of KeyToken, MultiKey and Parity: decisions that do not depend on each other."""

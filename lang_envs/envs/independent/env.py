@@ -1,4 +1,4 @@
-"""`IndependentDecisions`: the episode of KeyToken, MultiKey and the length trap."""
+"""`IndependentDecisions`: the episode of KeyToken, MultiKey, the length trap and Parity."""
 
 from __future__ import annotations
 
@@ -31,6 +31,10 @@ class IndependentDecisions(LangEnv[_World]):
 
     metadata = {**LangEnv.metadata, "render_modes": ["ansi", "rgb_array"]}  # noqa: RUF012 - gymnasium's
     renderer = "lang_envs.envs.independent.render"
+    noun: str = "order"
+    """Word for the target of a decision."""
+    question: str = "You take"
+    """Beginning of the sentence that an action ends."""
 
     def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int, target: tuple[int, ...]) -> None:
         """Prepare the episodes; `target` is that of the state before the first reset."""
@@ -95,7 +99,9 @@ class IndependentDecisions(LangEnv[_World]):
 
     def _describe(self) -> str:
         n_left = self.horizon - len(self._world.answers)
-        return f"The order is {self.order}. Orders left: {n_left}. You take" if n_left else "No orders are left."
+        if not n_left:
+            return f"No {self.noun}s are left."
+        return f"The {self.noun} is {self.order}. {self.noun.capitalize()}s left: {n_left}. {self.question}"
 
     def _listed_actions(self) -> list[str]:
         return list(self.sentences)

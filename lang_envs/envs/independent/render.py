@@ -90,11 +90,11 @@ def _draw_words(
 
 
 def _order(env: IndependentDecisions) -> str:
-    return f"All {env.horizon} orders are done" if env.is_over else f"{_title(env).capitalize()}: {env.order}"
+    return f"All {env.horizon} {env.noun}s are done" if env.is_over else f"{_title(env).capitalize()}: {env.order}"
 
 
 def _title(env: IndependentDecisions) -> str:
-    return f"ORDER {min(len(env.answers) + 1, env.horizon)} OF {env.horizon}"
+    return f"{env.noun.upper()} {min(len(env.answers) + 1, env.horizon)} OF {env.horizon}"
 
 
 def _ending(env: IndependentDecisions) -> str:

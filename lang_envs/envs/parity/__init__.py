@@ -1,0 +1,1 @@
+"""Parity: a diagnostic family where a thought that counts along helps."""
