@@ -332,7 +332,10 @@ class ActionDistribution(ABC):
 
     def edges(self, rows: Sequence[DecisionRow]) -> Edges:
         """Return the distributions over the children at every decision of one chunk of rows."""
-        hidden = self.lm.hidden_states([row.row for row in rows])
+        return self.edges_at(self.lm.hidden_states([row.row for row in rows]), rows)
+
+    def edges_at(self, hidden: Tensor, rows: Sequence[DecisionRow]) -> Edges:
+        """Return the distributions over the children at the hidden states of all decisions of some rows."""
         children = [tokens for row in rows for tokens in row.children]
         return _child_edges(self.lm.child_logits(hidden, children), children, _temperatures(rows, hidden.device))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -19,12 +19,15 @@ from poad_sb3.distributions.base import (
 )
 from poad_sb3.distributions.token_sampling import Support, draw, next_token_support
 from poad_sb3.errors import ObservationError
+from poad_sb3.language_model.decoding import Decoding
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import SamplingSettings
 
 __all__ = ["FreeDistribution", "choices_on_path", "free_action", "generate", "has_ended", "require_whole_vocabulary"]
 
+OnEnd = Callable[[Decoding, Sequence[int], Mapping[int, SampledAction]], None]
+"""Function of a decoding, the rows in it that have ended, and their continuations, by the numbers of the prompts."""
 _SLICE = 32
 """Number of places of an action whose logits of the whole vocabulary are in memory together."""
 
@@ -128,6 +131,7 @@ def generate(
     sampling: SamplingSettings,
     uniforms: NDArray[np.float64] | None,
     reserves: Sequence[int] | None = None,
+    on_end: OnEnd | None = None,
 ) -> list[SampledAction]:
     """Continue prompts token by token.
 
@@ -141,6 +145,7 @@ def generate(
             the first of the texts in `stop`, or with one of the model's own end tokens.
         uniforms: Random numbers in [0, 1), `[n, max_new_tokens]`; None for the most probable tokens.
         reserves: Number of tokens of the model's context to leave behind each continuation; none by default.
+        on_end: Function to call with rows that have ended, before they leave the batch.
 
     Raises:
         FloatingPointError: If the model's log-probabilities are not finite.
@@ -151,7 +156,7 @@ def generate(
     for chunk in lm.decode_batches(prompts, sampling.max_new_tokens):
         chunk_uniforms = None if uniforms is None else uniforms[chunk]
         batch = _Batch(lm, [prompts[index] for index in chunk], sampling, [reserves[index] for index in chunk])
-        written.update(zip(chunk, batch.run(chunk_uniforms), strict=True))
+        written.update(zip(chunk, batch.run(chunk_uniforms, chunk, on_end), strict=True))
     written = lm.ranks.merge(written)
     return [written[index] for index in range(len(prompts))]
 
@@ -168,16 +173,22 @@ class _Batch:
         self._log_probs: list[list[float]] = [[] for _ in prompts]
         self._decisions: list[list[Decision]] = [[] for _ in prompts]
 
-    def run(self, uniforms: NDArray[np.float64] | None) -> list[SampledAction]:
+    def run(
+        self, uniforms: NDArray[np.float64] | None, chunk: Sequence[int], on_end: OnEnd | None
+    ) -> list[SampledAction]:
         waiting = list(range(len(self._prompts)))
         decoding = self._lm.start_decoding(self._prompts)
         for position in range(self._sampling.max_new_tokens):
             support = next_token_support(self._lm.vocabulary_logits(decoding.hidden), self._sampling)
             numbers = None if uniforms is None else torch.from_numpy(uniforms[waiting, position])
             self._take(waiting, support, numbers)
-            keep = [row for row, index in enumerate(waiting) if not self._has_ended(index)]
+            is_last = position + 1 == self._sampling.max_new_tokens
+            keep = [row for row, index in enumerate(waiting) if not (is_last or self._has_ended(index))]
+            ended = [row for row in range(len(waiting)) if row not in keep]
+            if on_end is not None and ended:
+                on_end(decoding, ended, {chunk[waiting[row]]: self._finished(waiting[row]) for row in ended})
             waiting = [waiting[row] for row in keep]
-            if not waiting or position + 1 == self._sampling.max_new_tokens:
+            if not waiting:
                 break
             decoding.advance(keep, [self._tokens[index][-1] for index in waiting])
         return [self._finished(index) for index in range(len(self._prompts))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from poad_sb3.distributions.action_trie import Decision, TokenIds, action_log_probs
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenChoice, TokenPath
 from poad_sb3.distributions.free import choices_on_path, generate, require_whole_vocabulary
-from poad_sb3.distributions.trie import TokenizedQuestion, TrieDistribution, branch_row
+from poad_sb3.distributions.trie import TokenizedQuestion, TrieDistribution, branch_row, scores_by_row
 from poad_sb3.errors import ObservationError
+from poad_sb3.language_model.decoding import Decoding
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.prompts import Question
 from poad_sb3.settings.sampling import ActionSampling, SamplingSettings
@@ -56,11 +57,11 @@ class ThinkDistribution(TrieDistribution):
     ) -> list[SampledAction]:
         """See `ActionDistribution.sample`."""
         uniforms = np.stack([rng.random(self._max_tokens) for rng in rngs])
-        return self._act(questions, self._think(questions, uniforms), rngs, cache)
+        return self._act(questions, uniforms, rngs, cache)
 
     def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
         """Decode a thought greedily, then choose the most probable action after it."""
-        return self._act(questions, self._think(questions, None), [None] * len(questions), cache)
+        return self._act(questions, None, [None] * len(questions), cache)
 
     def path(self, question: Question, text: str) -> TokenPath:
         """Return the tokens of a thought, its mark and an action, `"thought</think>action"`.
@@ -92,7 +93,7 @@ class ThinkDistribution(TrieDistribution):
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Return the probability of every admissible action after the greedy thought."""
-        (tree,) = self._trees([question], self._think([question], None))
+        _, (tree,) = self._think([question], None, cache)
         log_probs = action_log_probs(tree.trie, self._scores_of([tree.row], cache)[0])
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
 
@@ -116,19 +117,43 @@ class ThinkDistribution(TrieDistribution):
         longest = max(map(len, self._actions(question.actions).trie.sequences)) if question.actions else 1
         return len(self._closing) + longest
 
-    def _think(self, questions: Sequence[Question], uniforms: NDArray[np.float64] | None) -> list[SampledAction]:
+    def _think(
+        self, questions: Sequence[Question], uniforms: NDArray[np.float64] | None, cache: ScoreCache
+    ) -> tuple[list[SampledAction], list[TokenizedQuestion]]:
+        """Decode thoughts; return them and the tries behind them, with the scores in `cache` where keys are shared."""
         prompts, reserves = [self.prompt(question) for question in questions], [*map(self.n_behind, questions)]
-        return generate(self.lm, prompts, self._thoughts, uniforms, reserves)
+        scores: dict[int, NDArray[np.float32]] = {}
+
+        def score(decoding: Decoding, ended: Sequence[int], thoughts: Mapping[int, SampledAction]) -> None:
+            trees = self._trees([questions[number] for number in thoughts], [*thoughts.values()])
+            wanted = [
+                (row, number, tree.row)
+                for row, number, tree in zip(ended, thoughts, trees, strict=True)
+                if tree.row.children and not self._is_large(tree)
+            ]
+            count = max(1, self.lm.max_tokens_per_forward // max(len(tree.row.row.tokens) for tree in trees))
+            for start in range(0, len(wanted), count):
+                at, numbers, rows = zip(*wanted[start : start + count], strict=True)
+                edges = self.edges_at(decoding.read(at, [row.row for row in rows]), rows)
+                scores.update(zip(numbers, scores_by_row(rows, edges), strict=True))
+
+        on_end = score if self.lm.shares_keys else None
+        thoughts = generate(self.lm, prompts, self._thoughts, uniforms, reserves, on_end)
+        trees, known = self._trees(questions, thoughts), cache.current()
+        if on_end is not None:
+            known.update((trees[number].row, of) for number, of in self.lm.ranks.merge(scores).items())
+        return thoughts, trees
 
     def _act(
         self,
         questions: Sequence[Question],
-        thoughts: Sequence[SampledAction],
+        uniforms: NDArray[np.float64] | None,
         rngs: Sequence[np.random.Generator | None],
         cache: ScoreCache,
     ) -> list[SampledAction]:
-        """Choose an action after each thought, and join both."""
-        chosen = self._choose(questions, self._trees(questions, thoughts), rngs, cache)
+        """Write thoughts, choose an action after each, and join both."""
+        thoughts, trees = self._think(questions, uniforms, cache)
+        chosen = self._choose(questions, trees, rngs, cache)
         return [_joined(thought, action) for thought, action in zip(thoughts, chosen, strict=True)]
 
     def _trees(self, questions: Sequence[Question], thoughts: Sequence[SampledAction]) -> list[TokenizedQuestion]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from poad_sb3.language_model.forward import attention_bias, decoder_of
-from poad_sb3.language_model.packing import TokenIds, TokenRow
+from poad_sb3.language_model.packing import TokenIds, TokenRow, moved, pack
 
 
 class Decoding(ABC):
@@ -22,6 +23,18 @@ class Decoding(ABC):
     """
 
     hidden: Tensor
+
+    def read(self, rows: Sequence[int], continued: Sequence[TokenRow]) -> Tensor:
+        """Compute hidden states behind some of the prompts, which stay as they are; see `LanguageModel.shares_keys`.
+
+        Args:
+            rows: Indices of the prompts.
+            continued: Prompts with their continuations, sequences or trees; all reads are behind the prompts.
+
+        Returns:
+            Hidden states at the reads, `[total reads, hidden_size]`.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
@@ -82,6 +95,22 @@ class CachedDecoding(Decoding):
         self._step(torch.tensor(tokens, device=self._mask.device))
         self._next = self._next + 1
 
+    def read(self, rows: Sequence[int], continued: Sequence[TokenRow]) -> Tensor:
+        """See `Decoding.read`; a pass of the new tokens alone."""
+        kept, device = torch.tensor(rows, device=self._mask.device), self._mask.device
+        packed = pack([_tail(*pair) for pair in zip(continued, self._next[kept].tolist(), strict=True)])
+        n, length = packed.ids.shape
+        seen = torch.ones(n, length, length).tril() if packed.seen is None else packed.seen
+        past = self._mask[kept, None].expand(-1, length, -1).bool()
+        bias = attention_bias(torch.cat([past, moved(seen.bool(), device)], dim=-1), self._base)
+        cache = copy.copy(self._cache)  # layers get new tensors where they grow or rows are selected
+        cache.layers = [*map(copy.copy, cache.layers)]
+        if len(rows) < len(self._next):
+            cache.batch_select_indices(kept)
+        positions = moved(packed.positions, device) + self._next[kept, None]
+        hidden: Tensor = self._enter(self._hidden, moved(packed.ids, device), positions, bias, cache)
+        return hidden[moved(packed.batch, device), moved(packed.place, device)]
+
     def _step(self, tokens: Tensor) -> None:
         self._run(tokens[:, None], self._next[:, None], self._bias() if self._takes_bias else self._mask)
 
@@ -90,17 +119,17 @@ class CachedDecoding(Decoding):
         return attention_bias(self._mask[:, None].bool(), self._base)
 
     def _run(self, ids: Tensor, positions: Tensor, mask: Tensor) -> None:
-        self.hidden = self._enter(self._last_hidden, ids, positions, mask)
+        self.hidden = self._enter(self._hidden, ids, positions, mask, self._cache)[:, -1]
 
-    def _last_hidden(self, ids: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    def _hidden(self, ids: Tensor, positions: Tensor, mask: Tensor, cache: DynamicCache) -> Tensor:
         output = decoder_of(self._base)(
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
-            past_key_values=self._cache,
+            past_key_values=cache,
             use_cache=True,
         )
-        hidden: Tensor = output.last_hidden_state[:, -1]
+        hidden: Tensor = output.last_hidden_state
         return hidden
 
 
@@ -123,3 +152,9 @@ class PlainDecoding(Decoding):
 
     def _run(self) -> None:
         self.hidden = self._hidden_states([TokenRow(sequence, None, (len(sequence) - 1,)) for sequence in self._tokens])
+
+
+def _tail(row: TokenRow, start: int) -> TokenRow:
+    """Return the tokens of a row from `start` on, before which it does not branch, as a row of their own."""
+    parents = None if row.parents is None else tuple(max(parent - start, -1) for parent in row.parents[start:])
+    return TokenRow(row.tokens[start:], parents, tuple(read - start for read in row.reads))

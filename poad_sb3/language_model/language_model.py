@@ -420,6 +420,11 @@ class LanguageModel(nn.Module):
                 yield [order[at] for at in part[start : start + count]]
                 start += count
 
+    @property
+    def shares_keys(self) -> bool:
+        """Whether trees can be read behind texts that are being continued, on their keys and values."""
+        return self.caches and self.packs_trees and not self.is_sharded  # sharded weights: as many passes on all ranks
+
     def start_decoding(self, prompts: Sequence[TokenIds]) -> Decoding:
         """Start to continue prompts token by token, with a cache where the model has one that can be trusted."""
         self._require_room(max(map(len, prompts)))

@@ -103,7 +103,7 @@ def check_model(
     packs = packs and _agrees(partial(_pack_error, sibling), tokens, hidden_states, tolerance)
     cached = partial(CachedDecoding, base, takes_bias=packs)
     one_by_one = partial(_one_by_one, hidden_states) if plain else hidden_states
-    caches = _agrees(partial(_cache_error, cached), tokens, one_by_one, tolerance)
+    caches = _agrees(partial(_cache_error, cached, packs), tokens, one_by_one, tolerance)
     return Abilities(hidden.shape[-1], plain, packs, caches)
 
 
@@ -222,9 +222,12 @@ def _pack_error(sibling: int, tokens: TokenIds, hidden_states: HiddenStates) -> 
 
 
 def _cache_error(
-    start: Callable[[Sequence[TokenIds]], Decoding], tokens: TokenIds, hidden_states: HiddenStates
+    start: Callable[[Sequence[TokenIds]], Decoding], reads_trees: bool, tokens: TokenIds, hidden_states: HiddenStates
 ) -> float:
-    """Return the difference of decoding two prompts, the shorter padded, the longer ended early, from plain passes."""
+    """Return the difference of decoding two prompts, the shorter padded, the longer ended early, from plain passes.
+
+    Where the model packs trees, one is read behind a prompt.
+    """
 
     def whole(*texts: TokenIds) -> Tensor:
         return hidden_states([TokenRow(text, None, (len(text) - 1,)) for text in texts])
@@ -235,6 +238,10 @@ def _cache_error(
     short, long = (*short, tokens[2]), (*long, tokens[4])
     decoding.advance([0, 1], [tokens[2], tokens[4]])
     errors.append(_relative(decoding.hidden, whole(short, long)))
+    if reads_trees:
+        left, right = (*short, tokens[1]), (*short, tokens[3])
+        tree = TokenRow((*left, tokens[3]), (*range(-1, len(short)), len(short) - 1), (len(short), len(short) + 1))
+        errors.append(_relative(decoding.read([0], [tree]), whole(left, right)))
     decoding.advance([0], [tokens[6]])
     errors.append(_relative(decoding.hidden, whole((*short, tokens[6]))))
     return max(errors)

@@ -161,6 +161,40 @@ def test_the_update_scores_thought_and_action_with_their_gradient(tmp_path: Path
     assert_same_gradient(gradient_by_autograd(policy, ours.sum()), gradient_by_autograd(policy, expected.sum()))
 
 
+def test_actions_are_scored_on_the_keys_and_values_of_thoughts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in passes that read prompt and thought again, whatever the batch; a large trie is scored along the path."""
+    policy = small_policy(tmp_path, max_thought_tokens=4)
+    lm, listed = policy.lm, (QUESTION[1], ["wait", "it"], ["press"])
+    questions = [(" ".join(["press"] * (1 + k % 5)), listed[k % 3]) for k in range(30)]
+    rngs = [*range(len(questions))]
+    again: list[int] = []
+    hidden_states = lm.hidden_states
+    monkeypatch.setattr(lm, "hidden_states", lambda *args: (again.append(1), hidden_states(*args))[1])
+
+    def act(some: list[int]) -> list[Any]:
+        policy.clear_caches()
+        return policy.act(batch_of([questions[k] for k in some]), rngs=[np.random.default_rng(k) for k in some])
+
+    shared = act(rngs)
+    assert not again
+    assert len({step.path.n_thought for step in shared}) > 2, "thoughts end at different steps"
+    alone = [step for k in rngs for step in act([k])]
+    lm.max_tokens_per_forward = 40
+    chunked = act(rngs)
+    assert not again
+    lm.caches = False
+    plain = act(rngs)
+    assert again
+    for ours, *others in zip(shared, alone, chunked, plain, strict=True):
+        for other in others:
+            assert other.path == ours.path
+            np.testing.assert_allclose(other.log_probs, ours.log_probs, rtol=0, atol=1e-5)
+    lm.caches, policy.distribution.max_branch_points = True, 0
+    for steps in (shared, act(rngs)):
+        scores = policy.distribution.log_prob([step.path for step in steps]).tolist()
+        assert scores == pytest.approx([float(step.log_probs.sum()) for step in steps], abs=1e-4)
+
+
 def test_divergence_and_entropy_are_those_of_each_decision(tmp_path: Path) -> None:
     policy = small_policy(tmp_path)
     paths = [step.path for step in policy.act(batch_of([QUESTION] * 6))]

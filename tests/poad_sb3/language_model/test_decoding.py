@@ -15,7 +15,7 @@ from torch import Tensor
 from toy import properties, randomise
 
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.language_model.packing import TokenRow, tree_row
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +69,32 @@ def test_decoding_equals_whole_passes(models: Callable[[str], LanguageModel], na
     assert [shape[0] for shape in shapes[1:3]] == [7, 6], "and go apart from there"
     for hidden, tokens in states:
         near(hidden, whole(lm, tokens))
+
+
+@pytest.mark.parametrize(
+    "name", ["pocket", *(pytest.param(n, marks=pytest.mark.matrix) for n in ("llama3", "qwen3", "gpt2", "phi3"))]
+)
+def test_trees_behind_a_decoding_are_read_on_its_keys_and_values(
+    models: Callable[[str], LanguageModel], name: str
+) -> None:
+    """Of some prompts or all, which go on afterwards as if nothing had been read."""
+    lm = models(name)
+    assert lm.shares_keys
+    random = np.random.default_rng(0)
+    texts = [random.integers(2, 60, size=size).tolist() for size in (7, 3, 19, 3)]
+    decoding, shapes = lm.start_decoding([tuple(text) for text in texts]), []
+    hook = lm.base.get_input_embeddings().register_forward_pre_hook(lambda _, given: shapes.append(given[0].shape))
+    branches = [[(), (5,), (5, 6), (5, 7, 8), (9,)], [()], [(4, 4, 4)]]
+    for some, kinds in ([0, 1, 2, 3], [0, 1, 2, 0]), ([1, 3], [1, 2]), ([2], [0]):
+        prompts = [(*texts[row], *random.integers(2, 60, size=1 + row).tolist()) for row in some]
+        trees = [tree_row(prompt, branches[kind]) for prompt, kind in zip(prompts, kinds, strict=True)]
+        ours = decoding.read(some, trees)
+        assert shapes[-1][1] < 12, "the new tokens alone"
+        near(ours, torch.cat([lm.hidden_states([tree]) for tree in trees]))
+        texts = [[*text, int(random.integers(2, 60))] for text in texts]
+        decoding.advance(range(4), [text[-1] for text in texts])
+        near(decoding.hidden, whole(lm, texts))
+    hook.remove()
 
 
 @properties
