@@ -129,7 +129,7 @@ class ThinkDistribution(TrieDistribution):
             wanted = [
                 (row, number, tree.row)
                 for row, number, tree in zip(ended, thoughts, trees, strict=True)
-                if tree.row.children and not self._is_large(tree)
+                if tree.row.children and not self._is_large(tree) and self._has_room(tree)
             ]
             count = max(1, self.lm.max_tokens_per_forward // max(len(tree.row.row.tokens) for tree in trees))
             for start in range(0, len(wanted), count):
@@ -143,6 +143,10 @@ class ThinkDistribution(TrieDistribution):
         if on_end is not None:
             known.update((trees[number].row, of) for number, of in self.lm.ranks.merge(scores).items())
         return thoughts, trees
+
+    def _has_room(self, tree: TokenizedQuestion) -> bool:
+        """Return whether the context holds every action up to its end token; `_scores_of` refuses where it does not."""
+        return len(tree.prompt) + max(map(len, tree.trie.sequences)) <= self.lm.max_length + 1
 
     def _act(
         self,

@@ -32,7 +32,7 @@ from toy import (
     save_small_model,
 )
 
-from poad_sb3 import POAD, LLMPolicy, ObservationError, prompts
+from poad_sb3 import POAD, LLMPolicy, ModelError, ObservationError, prompts
 from poad_sb3.common.critics import prefix_row
 from poad_sb3.common.episodes import policy_episodes
 from poad_sb3.distributions.base import ScoreCache
@@ -302,6 +302,10 @@ def test_a_thought_leaves_room_for_mark_and_action(tmp_path: Path) -> None:
         lengths = [len(step.path.prompt) + len(step.path.action) for step in steps]
         assert max(lengths) <= policy.lm.max_length + 1, "the last token is never read"
         assert policy.distribution.log_prob([step.path for step in steps]).isfinite().all()
+    for spare in range(1, 4):
+        question = (" ".join(["press"] * (1 + room - spare)), QUESTION[1])
+        with pytest.raises(ModelError, match="Expected at most 48 tokens of prompt and action"):
+            policy.act(batch_of([question] * 8))
 
 
 def test_a_pass_runs_the_head_as_often_where_thoughts_alone_have_choices(
