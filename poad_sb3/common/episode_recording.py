@@ -169,10 +169,10 @@ class EpisodeRecordingCallback(BaseCallback):
                 chosen = policy.distribution.sample(questions, [episode.rng for episode in playing], cache)
                 for episode, question, action in zip(playing, questions, chosen, strict=True):
                     listed = episode.info["admissible_actions"]
+                    episode.note = policy.thought_of(action)
                     line = episode.step(action.text)
                     line |= token_fields(policy.distribution, question, listed, action, cache)
                     line |= code_fields(episode.info, line["reward"])
-                    line["note"] = policy.thought_of(action)
                     episode.chosen.append(action)
                     episode.past = policy.past_after(action.path)
                 playing = [episode for episode in playing if not episode.is_over]

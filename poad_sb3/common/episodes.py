@@ -147,7 +147,7 @@ def policy_episodes(
         else:
             actions = policy.distribution.sample(questions, [episode.rng for episode in episodes], cache)
         for episode, action in zip(episodes, actions, strict=True):
-            episode.past = policy.past_after(action.path)
+            episode.past, episode.note = policy.past_after(action.path), policy.thought_of(action)
         return [action.text for action in actions]
 
     return _play(env_id, n_episodes, act, seed=seed, first=first, env_kwargs=env_kwargs, spec=spec)
@@ -212,6 +212,7 @@ class EpisodeInPlay:
         self.context = episode_context(spec).begun(text_of(observation))
         self.lines: Episode = []
         self.past: TokenIds = ()
+        self.note = ""  # of the next step
 
     @property
     def question(self) -> Question:
@@ -246,6 +247,7 @@ class EpisodeInPlay:
             reward=finite_reward(reward, self.env.unwrapped),
             terminated=bool(terminated),
             truncated=bool(truncated),
+            note=self.note,
         )
         self.lines.append(line)
         return line

@@ -104,7 +104,7 @@ class TextPolicy(BasePolicy):
 
     def thought_of(self, action: SampledAction) -> str:
         """Return the text of the thought before an action, with the mark that ends it; empty without one."""
-        return self.lm.prompter.action_text(action.path.action[: action.path.n_thought]).strip()
+        return self.lm.prompter.action_text(action.path.action[: action.path.n_thought])
 
     def predict(
         self,

@@ -66,22 +66,25 @@ class ThinkDistribution(TrieDistribution):
     def path(self, question: Question, text: str) -> TokenPath:
         """Return the tokens of a thought, its mark and an action, `"thought</think>action"`.
 
-        The mark counts as written by the model, and as forced where it does not fit into `max_thought_tokens`.
+        The mark counts as written by the model, and as forced behind an end token of the model and where it does not
+        fit into `max_thought_tokens`.
 
         Raises:
             ObservationError: If the mark is missing, the thought is too long or could not be sampled, or the action is
                 not admissible.
         """
         thought, mark, action = text.partition(self._end)
+        if action not in (question.actions or ()):
+            action = action.strip()  # spaces that the token at the end of a mark may bring along
         if not mark:
             raise ObservationError(
                 f"Expected a thought before the action, 'thought{self._end}action'; got {text[:80]!r}, and "
                 "action_sampling='think'. Fix: clone with action_sampling='trie'."
             )
         require_whole_vocabulary(self._thoughts)
-        written = self.lm.action_ids(thought)[:-1] if thought else ()
+        written, has_end = self._written(thought)
         tokens = (*written, *self._closing)
-        n_decisions = len(tokens) if len(tokens) <= self._max_tokens else len(written)
+        n_decisions = len(tokens) if len(tokens) <= self._max_tokens and not has_end else len(written)
         if n_decisions > self._max_tokens:
             raise ObservationError(
                 f"Expected thoughts of at most max_thought_tokens={self._max_tokens} tokens; got one of "
@@ -90,6 +93,15 @@ class ThinkDistribution(TrieDistribution):
         decisions = tuple(Decision(position, (), token) for position, token in enumerate(tokens[:n_decisions]))
         thought_path = TokenPath(self.prompt(question), tokens, decisions, temperature=self.temperature)
         return _joined_path(thought_path, tokens, super().path(question, action))
+
+    def _written(self, thought: str) -> tuple[TokenIds, bool]:
+        """Return the tokens of a thought's text before its mark, and whether the last is an end token of the model."""
+        text = thought.rstrip()
+        for end in self.lm.prompter.end_tokens:
+            plain = text.removesuffix(self.lm.tokenizer.convert_ids_to_tokens(end))
+            if plain != text:
+                return (*self._written(plain)[0], end), True
+        return (self.lm.action_ids(thought)[:-1] if thought else ()), False
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """Return the probability of every admissible action after the greedy thought."""

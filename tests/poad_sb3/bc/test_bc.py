@@ -329,6 +329,21 @@ def test_thoughts_are_cloned_with_their_actions(keep_thoughts: bool) -> None:
         BC(teacher, SHAPES)
 
 
+@pytest.mark.parametrize("end", ["</think>", "\n</think>\n\n"])
+def test_episodes_of_a_thinking_policy_are_cloned_with_their_thoughts(end: str) -> None:
+    thinking = {"action_sampling": "think", "thought_marks": ("<think>", end)}
+    teacher, student = (keys(POAD, max_thought_tokens=n, **thinking) for n in (4, 16))
+    episodes = policy_episodes(teacher.policy, KEYS, 4)
+    lines = [line for episode in episodes for line in episode]
+    prompter, n_ended = student.policy.lm.prompter, 0
+    for line, transition in zip(lines, BC(student, episodes)._transitions, strict=True):
+        thought = transition.path.action[: transition.path.n_thought]
+        assert line["note"].endswith(end)
+        assert prompter.action_text(thought) == line["note"]
+        n_ended += not prompter.end_tokens.isdisjoint(thought)
+    assert n_ended, "the end token of a thought is that token again"
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
