@@ -635,6 +635,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             taken = self._act(last_actions, playing)
         states = self._states() if self.credit.compares_states else None
         actions = np.stack([action.env_action for action in taken])
+        self._pasts = []  # an error in the step leaves none of an episode that may be over
         with self.stopwatch.timing("env"):
             new_obs, rewards, dones, infos = self._step_envs(partial(env.step, actions))
         self.num_timesteps += env.num_envs

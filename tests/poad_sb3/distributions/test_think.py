@@ -110,6 +110,24 @@ def test_prompts_continue_the_sampled_tokens_where_thoughts_are_kept() -> None:
     assert run_update(agent)["first_ratio_error"] < 1e-4
 
 
+def test_a_failed_step_leaves_no_thoughts_to_the_next_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_method("POAD, think", keep_thoughts=True, n_envs=2, n_steps=8)
+    env = agent.get_env()
+    step_wait, n_steps = env.step_wait, itertools.count(1)
+
+    def fail_at_the_end() -> Any:
+        observations, rewards, dones, infos = step_wait()
+        return observations, rewards * (np.nan if next(n_steps) == 3 else 1.0), dones, infos
+
+    monkeypatch.setattr(env, "step_wait", fail_at_the_end)
+    with pytest.raises(FloatingPointError, match="Expected finite rewards"):
+        agent.learn(16)
+    agent.train = lambda: None  # type: ignore[method-assign]
+    agent.learn(16, reset_num_timesteps=False)
+    for step in agent.rollout_buffer.steps[0]:
+        assert agent.policy.lm.prompter.action_text(step.path.prompt).count("The lamp is") == 1
+
+
 def test_predict_carries_the_thoughts_in_its_state() -> None:
     agent = make_method("POAD, think", keep_thoughts=True, n_envs=2)
     env = agent.get_env()
