@@ -197,11 +197,12 @@ def test_the_fields_of_an_episode_are_those_of_the_policy(tmp_path: Path) -> Non
     assert n_choices > 8
 
 
-def test_thoughts_are_the_notes_of_steps(tmp_path: Path) -> None:
-    arguments = {"action_sampling": "think", "max_thought_tokens": 2, "keep_thoughts": True, "gamma_thought": 0.9}
+@pytest.mark.parametrize("setting", ["gamma_thought", "thought_penalty"])
+def test_thoughts_are_the_notes_of_steps(tmp_path: Path, setting: str) -> None:
+    arguments = {"action_sampling": "think", "max_thought_tokens": 2, "keep_thoughts": True, setting: 0.9}
     make_agent(**arguments).learn(16, EpisodeRecordingCallback(tmp_path, LAMP))
     header = lines(tmp_path / "episodes.steps.jsonl")[0]
-    assert header["credit"]["rules"] == {}, "POAD's own is not that of one discount"
+    assert header["credit"]["rules"] == {}, "POAD's own is not that of one discount and of the recorded rewards"
     for steps in recorded(tmp_path)[1].values():
         for step in steps:
             assert step["note"].endswith("</think>")
