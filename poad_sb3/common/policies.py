@@ -139,8 +139,13 @@ class TextPolicy(BasePolicy):
         self.set_training_mode(False)
         questions, is_batch = parse_observation(observation)
         if state is not None:
-            begins = np.zeros(len(questions), dtype=bool) if episode_start is None else episode_start
-            pasts = [() if begin else past for past, begin in zip(state[0], np.atleast_1d(begins), strict=True)]
+            begins = np.zeros(len(questions), dtype=bool) if episode_start is None else np.atleast_1d(episode_start)
+            if not len(state[0]) == len(begins) == len(questions):
+                raise ObservationError(
+                    f"Expected state and episode_start of {len(questions)} observations; got {len(state[0])} and "
+                    f"{len(begins)}. Fix: state=None for other environments."
+                )
+            pasts = [() if begin else past for past, begin in zip(state[0], begins, strict=True)]
             questions = self._questions(questions, pasts)
         chosen = self._chosen(questions, deterministic)
         new = np.empty(len(chosen), dtype=object)

@@ -141,6 +141,10 @@ def test_predict_carries_the_thoughts_in_its_state() -> None:
     assert lengths[0] < lengths[1] < lengths[2]
     _, again = agent.predict(observations, state, starts, deterministic=True)
     assert [len(past) for past in again[0]] < lengths[1]
+    single = {name: column[:1] for name, column in observations.items()}
+    for others in ((single, state), (observations, state, starts[:1])):
+        with pytest.raises(ObservationError, match="Expected state and episode_start of"):
+            agent.predict(*others)
     rewards, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)
     played = policy_episodes(agent.policy, "MultiKey-v0", 1)[0]
     assert np.isfinite(rewards)
