@@ -463,7 +463,8 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
                 "to which its weights mean something else. Fix: leave critic out, or warm_start from the checkpoint."
             )
         super()._restore(captured)
-        self._pasts = [tuple(past) for past in captured.get("pasts", ())]
+        if self.policy.distribution.keeps_thoughts:  # it may be loaded without
+            self._pasts = [tuple(past) for past in captured.get("pasts", ())]
         if captured["rollout"] is not None:
             self.rollout_buffer.set_state(captured["rollout"], all_features=self.kl_coef > 0)
 

@@ -128,6 +128,18 @@ def test_a_failed_step_leaves_no_thoughts_to_the_next_episode(monkeypatch: pytes
         assert agent.policy.lm.prompter.action_text(step.path.prompt).count("The lamp is") == 1
 
 
+def test_a_training_loaded_without_memory_forgets_the_thoughts_of_its_checkpoint(tmp_path: Path) -> None:
+    agent = make_method("POAD, think", keep_thoughts=True)
+    agent.learn(16)
+    agent.save(tmp_path / "kept.zip")
+    loaded = POAD.load(tmp_path / "kept.zip", agent.get_env(), keep_thoughts=False)
+    loaded.train = lambda: None  # type: ignore[method-assign]
+    loaded.learn(16, reset_num_timesteps=False)
+    prompt = loaded.rollout_buffer.steps[0][0].path.prompt
+    assert "2 moves" in (text := loaded.policy.lm.prompter.action_text(prompt)), "in the middle of an episode"
+    assert text.count("The lamp is") == 1
+
+
 def test_predict_carries_the_thoughts_in_its_state() -> None:
     agent = make_method("POAD, think", keep_thoughts=True, n_envs=2)
     env = agent.get_env()
