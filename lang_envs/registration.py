@@ -144,7 +144,7 @@ ENV_ROWS: tuple[EnvRow, ...] = (
     EnvRow(
         "Parity-v0",
         "lang_envs.envs.parity.env:ParityEnv",
-        "A diagnostic: no object of a row can be ignored, and counting along helps.",
+        "A diagnostic: counting along in a thought helps.",
         {"n_objects": 8, "horizon": 4},
     ),
 )

@@ -151,7 +151,7 @@ def normalization_of(policy: LLMPolicy) -> str:
 
 def test_probabilities_are_the_softmax_over_whole_actions(candidates: LLMPolicy) -> None:
     """Each action by itself through the whole network, its log-probability under the full vocabulary, divided."""
-    for text, actions, _ in QUESTIONS:
+    for text, actions, *_ in QUESTIONS:
         with torch.no_grad():
             expected = whole_log_probs(candidates, text, actions, normalization_of(candidates)).double().exp()
         ours = candidates.action_probabilities(text, actions)
