@@ -15,6 +15,7 @@ from poad_sb3.common.save_util import read_data, read_header, reading
 from poad_sb3.errors import CheckpointError
 from poad_sb3.settings.credit import CriticKind
 from poad_sb3.settings.model import DEFAULT_LORA, ModelSettings
+from poad_sb3.settings.sampling import ActionSampling
 
 
 def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
@@ -88,14 +89,19 @@ def _difference_of_values(arguments_here: Mapping[str, Any], arguments_there: Ma
         return f"critic {critics[1]} instead of {critics[0]}"
     if levels == ["token", "action"]:
         return "credit_level action instead of token"
-    discounts = [
-        arguments["gamma"] if arguments["gamma_token"] is None else arguments["gamma_token"]
-        for arguments in (arguments_here, arguments_there)
-    ]
-    needed = discounts[0] if levels[0] == "token" else 1.0
-    if levels[1] == "token" and discounts[1] != needed:
-        return f"gamma_token {discounts[1]:g} instead of {needed:g}"
+    for name in ("gamma_token", "gamma_thought"):
+        here, there = (_discount(name, arguments) for arguments in (arguments_here, arguments_there))
+        needed = here if levels[0] == "token" else 1.0
+        if levels[1] == "token" and there != needed:
+            return f"{name} {there:g} instead of {needed:g}"
     return None
+
+
+def _discount(name: str, arguments: Mapping[str, Any]) -> float:
+    """Return the discount after a token of an action, or of a thought: that of actions where there are none."""
+    of_token = arguments["gamma"] if arguments["gamma_token"] is None else arguments["gamma_token"]
+    of_thought = arguments.get("gamma_thought") if arguments["action_sampling"] == ActionSampling.THINK else None
+    return float(of_token if name == "gamma_token" or of_thought is None else of_thought)
 
 
 def _of_critic(name: str) -> bool:

@@ -21,6 +21,7 @@ from poad_sb3 import (
     CheckpointError,
     LLMPolicy,
     ObservationError,
+    TurnPPO,
 )
 from poad_sb3.bc import BC, Episode, oracle_episodes, policy_episodes, recorded_episodes, warm_start
 from poad_sb3.common.episodes import questions_of
@@ -249,6 +250,17 @@ def test_a_critic_of_other_values_is_not_loaded(
         warm_start(model, path)
     assert torch.equal(log_probs(model, demonstrations), log_probs(cloned, demonstrations))
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.policy.critic.state_dict().items())
+
+
+def test_a_critic_that_discounts_thoughts_otherwise_is_not_loaded(base: tuple[POAD, Path], tmp_path: Path) -> None:
+    discounting = keys(POAD, action_sampling="think", gamma_thought=0.9)
+    with pytest.warns(UserWarning, match=r"Only the adapter of .* with gamma_thought 1 instead of 0\.9"):
+        warm_start(discounting, base[1])
+    discounting.save(tmp_path / "discounting.zip")
+    for other in (keys(POAD), keys(TurnPPO, action_sampling="think", gamma=0.95)):
+        with pytest.warns(UserWarning, match=r"Only the adapter of .* with gamma_thought 0\.9 instead of 1"):
+            warm_start(other, tmp_path / "discounting.zip")
+    warm_start(keys(POAD, action_sampling="think", gamma_thought=0.9), tmp_path / "discounting.zip")
 
 
 def test_a_critic_of_another_trunk_is_refused(base: tuple[POAD, Path]) -> None:
