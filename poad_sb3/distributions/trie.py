@@ -80,7 +80,7 @@ class TrieDistribution(ActionDistribution):
         super().__init__(lm)
         self.temperature = temperature
         self.tokenized = LRUCache(self._tokenized, maxsize=512)
-        self._actions = LRUCache(self._tokenized_actions, maxsize=64)
+        self._actions = LRUCache(self._tokenized_actions, maxsize=512)
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
