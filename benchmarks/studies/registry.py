@@ -16,6 +16,7 @@ from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.long_actions import LONG_ACTIONS
 from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.real_model import CRITICS, REAL_MODEL, CurvesOfPresets
+from benchmarks.studies.thoughts import THOUGHTS
 from benchmarks.studies.values_inside import VALUES_INSIDE
 from benchmarks.studies.values_inside_noise import VALUES_INSIDE_NOISE
 from benchmarks.studies.warm_start import WARM_START
@@ -36,5 +37,6 @@ ALL: tuple[Study | Comparing | Noise | CurvesOfPresets, ...] = (
     REAL_MODEL,
     CRITICS,
     FOREIGN,
+    THOUGHTS,
 )
 """All studies in the order of docs/benchmarks/protocol.md; `lambda-token` first, as it sets a default of the rest."""

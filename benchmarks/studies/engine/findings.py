@@ -17,6 +17,8 @@ from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learn
 
 AREAS = "difference of mean areas"
 """Measure of the effect of most rows."""
+EFFECTS = {"area": AREAS, "success": f"{AREAS} of success", "final": "difference of mean last returns"}
+"""Measures of effects by that of a run, see `Finding.scores`."""
 MEASURES = {"area": "area under the curve", "final": "last return"}
 """Measures by name: methods are compared by the mean height of the learning curve; its last point is shown too."""
 NEAR_OPTIMUM = 0.95
@@ -308,8 +310,8 @@ def planned_rows(findings: Sequence[Findings], planned: Sequence[Planned | Trend
 
 def _compared(plan: Planned, findings: Findings) -> Row:
     pair = f"{plan.first} against {plan.second}"
-    measure = AREAS if plan.measure == "area" else f"{AREAS} of {plan.measure}"
-    row = Row(plan.claim, findings.comparison.task.name, pair, plan.prediction, measure, findings.choices)
+    effect_is = EFFECTS[plan.measure]
+    row = Row(plan.claim, findings.comparison.task.name, pair, plan.prediction, effect_is, findings.choices)
     if not {plan.first, plan.second} <= findings.methods.keys():
         return row
     first, second = (findings.methods[name] for name in (plan.first, plan.second))

@@ -27,6 +27,7 @@ from poad_sb3.bc import BC, oracle_episodes
 from poad_sb3.common.episode_lines import discount_of
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.distributions.base import TokenPath
+from poad_sb3.settings.sampling import ActionSampling
 from poad_sb3.vec_env.make_envs import make_envs
 
 EVALUATION_SEED = 10_000
@@ -157,11 +158,15 @@ def clone(model: LLMOnPolicyAlgorithm, cloning: Cloning) -> None:
     Each method clones the same episodes with its own policy and its own targets of the critic. Those that sample alike
     get the same adapter, bit for bit.
     """
+    thinks = model.action_sampling == ActionSampling.THINK
+    env_kwargs = {"oracle_info": True} if thinks else {}
     episodes = [
         episode
         for env_id, noise in zip(cloning.env_ids, cloning.noise, strict=True)
-        for episode in oracle_episodes(env_id, cloning.episodes, noise=noise, seed=cloning.seed)
+        for episode in oracle_episodes(env_id, cloning.episodes, noise=noise, seed=cloning.seed, env_kwargs=env_kwargs)
     ]
+    if thinks:
+        episodes = [[{**line, "note": thought_of(model, line)} for line in episode] for episode in episodes]
     BC(
         model,
         episodes,
@@ -170,6 +175,14 @@ def clone(model: LLMOnPolicyAlgorithm, cloning: Cloning) -> None:
         critic_learning_rate=cloning.critic_learning_rate,
         seed=cloning.seed,
     ).train(cloning.epochs)
+
+
+def thought_of(model: LLMOnPolicyAlgorithm, line: Mapping[str, Any]) -> str:
+    """Return the oracle's thought at a step, as many words as the budget of the model holds, and the mark behind it."""
+    words = line["info"]["oracle_thought"].split()
+    while len(model.policy.lm.action_ids(" ".join(words))) - 1 > model.max_thought_tokens:  # one is the end token
+        words.pop()
+    return " ".join(words) + model.thought_marks[1]
 
 
 def run_preset(job: PresetJob) -> dict[str, Any]:
