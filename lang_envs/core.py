@@ -424,8 +424,9 @@ def language_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         spaces = getattr(layer, "observation_space", None), getattr(layer, "action_space", None)
         return isinstance(spaces[0], TextSpace) and isinstance(spaces[1], TokenSequence)
 
-    inner = [layer for layer in layers if is_language_env(layer)]
-    return next((layer for layer in reversed(inner) if layer.action_space is inner[0].action_space), env.unwrapped)
+    language_envs = [layer for layer in layers if is_language_env(layer)]
+    same_actions = [layer for layer in language_envs if layer.action_space is language_envs[0].action_space]
+    return same_actions[-1] if same_actions else env.unwrapped
 
 
 def oracle(env: gym.Env[Any, Any]) -> str:

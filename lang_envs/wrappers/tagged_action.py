@@ -63,11 +63,11 @@ class TaggedAction(gym.Wrapper[str, Tokens, str, Tokens], gym.utils.RecordConstr
         kind = env.metadata.get("actions", "listed")
         self.metadata = {**env.metadata, "actions": "text" if kind == "listed" else kind}
         self.tags = tags
-        self._tags = [re.compile(re.escape(tag), re.IGNORECASE) for tag in tags]
+        self._patterns = [re.compile(re.escape(tag), re.IGNORECASE) for tag in tags]
         self._listed: list[str] | None = None
-        has_own = env.has_wrapper_attr("max_list_length")
-        room = len(self._shown("", [])) + (env.get_wrapper_attr("max_list_length") if has_own else MAX_LIST_LENGTH)
-        self.observation_space = TextSpace(spaces[0].max_length + room)
+        has_length = env.has_wrapper_attr("max_list_length")
+        list_length = env.get_wrapper_attr("max_list_length") if has_length else MAX_LIST_LENGTH
+        self.observation_space = TextSpace(spaces[0].max_length + len(self._shown("", [])) + list_length)
         self.tokens = self.action_space = TokenSequence(spaces[1].tokenizer, spaces[1].max_length + max_thought_length)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
@@ -76,13 +76,13 @@ class TaggedAction(gym.Wrapper[str, Tokens, str, Tokens], gym.utils.RecordConstr
 
     def step(self, action: Tokens) -> tuple[str, Any, bool, bool, dict[str, Any]]:
         """Do the action of an answer."""
-        thought, meant, error = self._read(self.tokens.decode_finished(action))
+        thought, action_text, error = self._read(self.tokens.decode_finished(action))
         listed = self._listed
         if listed is not None and self.env.has_wrapper_attr("admissible_actions"):  # as after `set_state` too
             listed = self.env.get_wrapper_attr("admissible_actions")()
-        inner = TextAction(self.env)
-        done = inner.tokens.unfinished() if error else inner.action(parse_action(meant, listed))
-        text, reward, terminated, truncated, info = self.env.step(done)
+        encoder = TextAction(self.env)
+        tokens = encoder.tokens.unfinished() if error else encoder.action(parse_action(action_text, listed))
+        text, reward, terminated, truncated, info = self.env.step(tokens)
         if not error and info.get("invalid_action"):
             error = "not an admissible action"
         text, info = self._outside(text, info, thought, error)
@@ -111,24 +111,28 @@ class TaggedAction(gym.Wrapper[str, Tokens, str, Tokens], gym.utils.RecordConstr
         return shown, info
 
     def _shown(self, text: str, actions: Sequence[str] | None) -> str:
-        what = "your action" if actions is None else "one of these actions, word for word,"
-        asked = "Think between {} and {}, then write {} between {} and {}".format(*self.tags[:2], what, *self.tags[2:])
-        return f"{text}\n\n{asked}." if actions is None else show_actions(text, actions, f"{asked}:")
+        noun = "your action" if actions is None else "one of these actions, word for word,"
+        request = "Think between {} and {}, then write {} between {} and {}".format(
+            *self.tags[:2], noun, *self.tags[2:]
+        )
+        return f"{text}\n\n{request}." if actions is None else show_actions(text, actions, f"{request}:")
 
     def _read(self, answer: str | None) -> tuple[str, str, str]:
         """Return the thought and the action of an answer, and what is wrong with it."""
         if answer is None:
             return "", "", "too long"
-        opened, closed, begun, ended = self._tags
+        opened, closed, begun, ended = self._patterns
         *thoughts, rest = closed.split(answer)
         is_open = opened.search(rest) is not None
-        thought = "\n".join(opened.sub("", part).strip() for part in [*thoughts, *[rest] * is_open]).strip()
+        if is_open:
+            thoughts.append(rest)
+        thought = "\n".join(opened.sub("", part).strip() for part in thoughts).strip()
         parts = [ended.split(part) for part in begun.split(rest)[1:]]
         actions = [part[0].strip() for part in parts if len(part) > 1]
-        wrong = {
+        errors = {
             f"no {self.tags[1]}": is_open,
             f"no {self.tags[2]}": not parts,
             f"no {self.tags[3]}": not actions,
             f"nothing in {self.tags[2]}": not any(actions[-1:]),
         }
-        return thought, "".join(actions[-1:]), next((error for error, is_so in wrong.items() if is_so), "")
+        return thought, "".join(actions[-1:]), next((error for error, is_made in errors.items() if is_made), "")

@@ -110,8 +110,8 @@ class ParityEnv(IndependentDecisions):
         """
         is_odd = np.indices(odd.shape).sum(0) % 2
         rewards = np.where(is_odd, odd, 1 - odd) / self.horizon
-        later = [sum(gamma**i for i in range(1, k + 1)) for k in range(self.horizon)]
-        return np.stack([rewards + rewards.mean() * weight for weight in later])
+        weights = [sum(gamma**i for i in range(1, k + 1)) for k in range(self.horizon)]
+        return np.stack([rewards + rewards.mean() * weight for weight in weights])
 
     def oracle_action(self) -> str:
         """Return the right answer."""
