@@ -28,7 +28,7 @@ class ThinkDistribution(TrieDistribution):
 
     A thought ends with its mark, with an end token, after `max_thought_tokens`, or where mark and action just fit into
     the model's context; where it has not written the mark, the mark follows as forced tokens. The tokens of thought,
-    mark and action are the action of the path, so that credit, update and checkpoints know of no thoughts; the
+    mark and action are the action of the path, and `TokenPath.n_thought` says which of them are the thought; the
     environment gets the action's text alone.
 
     Args:
@@ -79,7 +79,8 @@ class ThinkDistribution(TrieDistribution):
         if not mark:
             raise ObservationError(
                 f"Expected a thought before the action, 'thought{self._end}action'; got {text[:80]!r}, and "
-                "action_sampling='think'. Fix: clone with action_sampling='trie'."
+                "action_sampling='think'. Fix: put thought and mark into the step's note, or clone with "
+                "action_sampling='trie'."
             )
         require_whole_vocabulary(self._thoughts)
         written, has_end = self._written(thought)
@@ -145,15 +146,16 @@ class ThinkDistribution(TrieDistribution):
             ]
             count = max(1, self.lm.max_tokens_per_forward // max(len(tree.row.row.tokens) for tree in trees))
             for start in range(0, len(wanted), count):
-                at, numbers, rows = zip(*wanted[start : start + count], strict=True)
-                edges = self.edges_at(decoding.read(at, [row.row for row in rows]), rows)
+                places, numbers, rows = zip(*wanted[start : start + count], strict=True)
+                edges = self.edges_at(decoding.read(places, [row.row for row in rows]), rows)
                 scores.update(zip(numbers, scores_by_row(rows, edges), strict=True))
 
         on_end = score if self.lm.shares_keys else None
         thoughts = generate(self.lm, prompts, self._thoughts, uniforms, reserves, on_end)
-        trees, known = self._trees(questions, thoughts), cache.current()
+        trees = self._trees(questions, thoughts)
         if on_end is not None:
-            known.update((trees[number].row, of) for number, of in self.lm.ranks.merge(scores).items())
+            merged = self.lm.ranks.merge(scores)
+            cache.current().update((trees[number].row, log_probs) for number, log_probs in merged.items())
         return thoughts, trees
 
     def _has_room(self, tree: TokenizedQuestion) -> bool:
