@@ -90,10 +90,10 @@ def _difference_of_values(arguments_here: Mapping[str, Any], arguments_there: Ma
     if levels == ["token", "action"]:
         return "credit_level action instead of token"
     for name in ("gamma_token", "gamma_thought"):
-        here, there = (_discount(name, arguments) for arguments in (arguments_here, arguments_there))
-        needed = here if levels[0] == "token" else 1.0
-        if levels[1] == "token" and there != needed:
-            return f"{name} {there:g} instead of {needed:g}"
+        discounts = [_discount(name, arguments) for arguments in (arguments_here, arguments_there)]
+        needed = discounts[0] if levels[0] == "token" else 1.0
+        if levels[1] == "token" and discounts[1] != needed:
+            return f"{name} {discounts[1]:g} instead of {needed:g}"
     return None
 
 

@@ -347,8 +347,8 @@ class EpisodeRecordingCallback(BaseCallback):
             return {}
         credit = model.credit
         rule = {"gamma_token": credit.gamma_token, "whole_actions": credit.credit_level == "action"}
-        of_thoughts = credit.credits_thoughts_apart or model.thought_penalty > 0
-        is_plain = model.estimator == "gae" and credit.bootstrap == "state" and not of_thoughts
+        credits_thoughts = credit.credits_thoughts_apart or model.thought_penalty > 0
+        is_plain = model.estimator == "gae" and credit.bootstrap == "state" and not credits_thoughts
         rules = {type(model).__name__: rule} if is_plain else {}
         lambdas = {"gae_lambda": credit.gae_lambda, "gae_lambda_token": credit.gae_lambda_token}
         return {"credit": {"gamma": credit.gamma, **lambdas, "rules": rules}}

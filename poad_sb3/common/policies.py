@@ -148,10 +148,10 @@ class TextPolicy(BasePolicy):
             pasts = [() if begin else past for past, begin in zip(state[0], begins, strict=True)]
             questions = self._questions(questions, pasts)
         chosen = self._chosen(questions, deterministic)
-        new = np.empty(len(chosen), dtype=object)
-        new[:] = [self.past_after(action.path) for action in chosen]
+        new_pasts = np.empty(len(chosen), dtype=object)  # np.array would stack those of one length
+        new_pasts[:] = [self.past_after(action.path) for action in chosen]
         actions = np.stack([self._encode(action.text) for action in chosen])
-        return (actions if is_batch else actions[0]), (new,)
+        return (actions if is_batch else actions[0]), (new_pasts,)
 
     def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
         """Return the observation itself, and whether it is a batch."""

@@ -125,12 +125,12 @@ def token_gae(
                     decay = lambda_of[j] if decided[j] else 1.0
                 advantage = reward + discount * next_value - tokens[j] + discount * decay * next_advantage
                 credits[j] = advantage
-                before = gamma_of[j - 1]  # from the token before to this one; not used at the first
+                gamma_before = gamma_of[j - 1]  # from the token before to this one; not used at the first
                 if decided[j]:
-                    reward, discount, next_value, next_advantage = 0.0, before, tokens[j], advantage
+                    reward, discount, next_value, next_advantage = 0.0, gamma_before, tokens[j], advantage
                     is_last_decision = False
                 else:
-                    reward, discount = before * reward, before * discount
+                    reward, discount = gamma_before * reward, gamma_before * discount
             advantages[step, env, :n], of_next_action = credits, credits[0]
     return advantages
 

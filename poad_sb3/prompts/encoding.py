@@ -75,7 +75,8 @@ class Prompter:
         """
         if question.past:
             turn = self._encode_segments(self.layout.next_turn(question.text))
-            ids = (*question.past[: len(question.past) - (question.past[-1] in self.end_tokens)], *turn)
+            is_ended = question.past[-1] in self.end_tokens  # the layout writes what ends an answer
+            ids = (*(question.past[:-1] if is_ended else question.past), *turn)
             if self._fits(ids, turn, reserve):
                 return ids
         past = self._history(question)
