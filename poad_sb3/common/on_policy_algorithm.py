@@ -228,7 +228,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.thought_marks = list(thought_marks) if isinstance(thought_marks, tuple) else thought_marks
         self.keep_thoughts = keep_thoughts
         self.stopwatch = Stopwatch()
-        self._pasts: list[TokenIds] = []
+        self._pasts: list[TokenIds] = []  # `Question.past` of each environment; empty where all episodes begin
         self._collecting, self._update_is_due = False, False
         self._warned: set[str] = set()
         self._waiting_saves: list[tuple[Target, Any, Any]] = []

@@ -131,7 +131,7 @@ class Estimator(ABC):
         """Whether thoughts have a discount or a lambda of their own."""
         return not (self.gamma_thought is self.gae_lambda_thought is self.gae_alpha_thought is None)
 
-    def inside(self, rollout: Rollout) -> tuple[float | Floats, float | Floats]:
+    def discount_and_trace(self, rollout: Rollout) -> tuple[float | Floats, float | Floats]:
         """Return discount and GAE lambda inside actions; of each token, `[steps, envs, tokens]`, if thoughts differ."""
         if rollout.thought_lengths is None or not self.credits_thoughts_apart:
             return self.gamma_token, self.gae_lambda_token
@@ -174,7 +174,7 @@ class GAE(Estimator):
     def advantages(self, rollout: Rollout) -> Floats:
         """See `Estimator.advantages`. `advantages + values` are the returns."""
         of_tokens = self.credit_level == "token"
-        gamma_token, gae_lambda_token = self.inside(rollout) if of_tokens else (1.0, 1.0)
+        gamma_token, gae_lambda_token = self.discount_and_trace(rollout) if of_tokens else (1.0, 1.0)
         return self._recursion(
             rollout.rewards,
             rollout.values,
@@ -290,7 +290,7 @@ class ReturnToGo(Estimator):
         """See `Estimator.advantages`."""
         discounts = self.gamma**rollout.durations
         if self.credit_level == "token":
-            gamma_token, _ = self.inside(rollout)
+            gamma_token, _ = self.discount_and_trace(rollout)
             returns = token_returns(
                 rollout.rewards, rollout.lengths, rollout.episode_ends, gamma=discounts, gamma_token=gamma_token
             )

@@ -160,6 +160,7 @@ class ThinkDistribution(TrieDistribution):
 
     def _has_room(self, tree: TokenizedQuestion) -> bool:
         """Return whether the context holds every action up to its end token; `_scores_of` refuses where it does not."""
+        # The end token of an action is never read.
         return len(tree.prompt) + max(map(len, tree.trie.sequences)) <= self.lm.max_length + 1
 
     def _act(
