@@ -11,8 +11,8 @@ from benchmarks.studies.tasks import GAE_LAMBDA_TOKEN, trie
 PARITY = Task(
     "parity",
     "Parity-v0",
-    8_192,
-    Evaluation(every=1_024, episodes=50),
+    4_096,
+    Evaluation(every=512, episodes=50),
     # As elsewhere, the entropy of the whole vocabulary is no aim. Short rollouts lost what was cloned (protocol).
     arguments={"ent_coef": 0.0, "n_steps": 512, "batch_size": 256},
     cloning=Cloning(("Parity-v0",), (0.0,), episodes=200, epochs=40, batch_size=64, learning_rate=5e-3),
