@@ -76,7 +76,10 @@ class Layout(ABC):
 
     def next_turn(self, text: str) -> list[Segment]:
         """Return the segments between an answer without its end token and the next answer, around an observation."""
-        raise ModelError("Expected prompt='chat' or prompt='completion', which can go on after an answer.")
+        raise ModelError(
+            "Expected prompt='chat' or prompt='completion' with keep_thoughts=True; got a prompt that fills a gap. "
+            "Fix: another prompt, or leave keep_thoughts out."
+        )
 
 
 def omission(n_steps: int) -> str:

@@ -59,10 +59,11 @@ class Prompter:
     def prompt_ids(self, question: Question, reserve: int = 1) -> TokenIds:
         """Return the token ids of a prompt.
 
-        After `question.past` it goes on with the new observation, or begins anew where that does not fit.
+        With a `question.past`, the prompt is the past followed by the new observation. A past that does not fit is
+        dropped.
 
-        If one that begins anew is too long, steps are left out from the middle of the history (the first and the latest
-        matter most), one more until it fits; a mark shows how many. The task and the present observation are never cut.
+        Without a past, steps of a history that is too long are left out from its middle, since the first and the latest
+        steps matter most; a mark shows their number. The task and the present observation are never cut.
 
         Args:
             question: Question to encode.

@@ -31,8 +31,7 @@ class Question(NamedTuple):
         text: Text of the observation.
         actions: Admissible actions; None where any text is allowed.
         context: Fields beside the observation; None if none were packed.
-        past: Tokens of the episode so far, the latest prompt and the answer to it, that the prompt continues; empty
-            where it begins anew.
+        past: Token ids of the previous prompt and its sampled action, which the prompt continues; empty without.
     """
 
     text: str

@@ -88,8 +88,8 @@ class SamplingSettings(Settings):
     keep_thoughts: bool = setting(
         False,
         Flag(),
-        "keep the episode so far in each prompt, with its thoughts, as the tokens that were sampled; the prompt begins "
-        "anew where it does not fit",
+        "continue the previous prompt of the episode and its sampled tokens, so that earlier thoughts stay in the "
+        "prompt; a past that does not fit is dropped",
     )
 
     generation_endpoint: str | None = setting(
