@@ -515,3 +515,5 @@ def test_a_hole_is_filled_between_prefix_and_suffix(
         assert ours.action_text(ours.action_ids(body)) == body
     with pytest.raises(ObservationError, match=r"Expected info\['prefix'\] and info\['suffix'\].*Fix"):
         ours.prompt_ids(Question("text", None))
+    with pytest.raises(ModelError, match=r"Expected prompt='chat' or prompt='completion' with keep_thoughts=True"):
+        ours.prompt_ids(Question("text", None, past=ids))
