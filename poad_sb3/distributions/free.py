@@ -184,8 +184,8 @@ class _Batch:
             self._take(waiting, support, numbers)
             is_last = position + 1 == self._sampling.max_new_tokens
             keep = [row for row, index in enumerate(waiting) if not (is_last or self._has_ended(index))]
-            ended = [row for row in range(len(waiting)) if row not in keep]
-            if on_end is not None and ended:
+            if on_end is not None and len(keep) < len(waiting):
+                ended = sorted({*range(len(waiting))} - {*keep})
                 on_end(decoding, ended, {chunk[waiting[row]]: self._finished(waiting[row]) for row in ended})
             waiting = [waiting[row] for row in keep]
             if not waiting:
