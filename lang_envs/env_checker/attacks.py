@@ -303,13 +303,20 @@ class _Arena:
         ours, theirs = context.Pipe()
         actions = [f"```python\n{program}\n```" for program in programs]
         process = context.Process(target=_play, args=(self.make, actions, theirs, self.secret))
-        process.start()
-        pid = process.pid or 0
-        of_caller = _memory_of(pid)  # a copy of the caller's, at first
-        theirs.close()
         steps: list[_Step] = []
         end, deadline = "", time.monotonic() + self.seconds
+        # Ctrl-C between the fork and the knowledge of its process would leave that to an endless wait at exit.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
+            process.start()
+        except OSError:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            raise
+        pid = process.pid or 0
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            of_caller = _memory_of(pid)  # a copy of the caller's, at first
+            theirs.close()
             while not end and len(steps) < len(actions):
                 if ours.poll(0.05):
                     try:  # not a pickle: hostile code may run in that process
@@ -401,6 +408,7 @@ class _Arena:
 def _play(make: Callable[[], Any], actions: list[str], pipe: Connection, secret: str) -> None:
     """Make an environment and send the reward and text of each action, the first of its episode."""
     caller = os.getppid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.setsid()
     if child := os.fork():  # so that the parent that a program may kill is not the caller
         pipe.close()
