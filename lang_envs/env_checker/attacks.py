@@ -97,14 +97,17 @@ import subprocess
 subprocess.Popen(["sleep", SLEEP], stdin=-3, stdout=-3, stderr=-3, start_new_session=True)
 """),
     Attack("fork", "leaves a process behind", """
+done, closed_by_exec = os.pipe()
 if os.fork() == 0:
     os.setsid()
-    for number in range(256):
+    for number in set(range(256)) - {closed_by_exec}:
         try:
             os.close(number)
         except OSError:
             pass
     os.execvp("sleep", ["sleep", SLEEP])
+os.close(closed_by_exec)
+os.read(done, 1)
 """),
     Attack("kill_parent", "kills its parent process", "os.kill(os.getppid(), 9)"),
     Attack("kill_itself", "kills itself", "os.kill(os.getpid(), 9)"),
