@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from lang_envs.cli.common import console, echo, parse_settings
 from poad_sb3.cli.common import BAD, EnvSettings, Moved, Source, environments, fail, moved_model, require_llm
@@ -60,6 +61,8 @@ def evaluate(
     how = "most probable actions" if deterministic else "sampled actions"
     echo(f"{header['algorithm']} at step {header['num_timesteps']} on {name}: {episodes} episodes, {how}")
     console().print(_table(played))
+    if any(step["note"] for step in played[0]):
+        console().print(_thoughts(played[0]))
 
 
 def _table(played: Sequence[Episode]) -> Table:
@@ -76,4 +79,11 @@ def _table(played: Sequence[Episode]) -> Table:
             values = np.array(column, dtype=np.float64)
             error = f"{values.std(ddof=1) / np.sqrt(len(values)):.4f}" if len(values) > 1 else "-"
             table.add_row(name, f"{values.mean():.4f}", error)
+    return table
+
+
+def _thoughts(episode: Episode) -> Table:
+    table = Table("", "thought", "action", "reward", box=None, title="First episode", title_justify="left")
+    for number, step in enumerate(episode, start=1):
+        table.add_row(str(number), Text(step["note"]), Text(step["action"]), f"{step['reward']:.4f}")
     return table

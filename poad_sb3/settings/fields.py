@@ -88,7 +88,7 @@ class Count(Setting):
         if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < self.least:
             wanted = "a positive integer" if self.least else "an integer, 0 or more"
             wanted += " or None" if self.optional else ""
-            raise ValueError(f"Expected {name} to be {wanted}; got {value!r}.")
+            raise ValueError(f"Expected {name} to be {wanted}; got {value!r}. Fix: leave {name} out.")
 
     @property
     def allowed(self) -> str:

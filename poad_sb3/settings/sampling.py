@@ -113,7 +113,9 @@ class SamplingSettings(Settings):
                 f"{str(self.action_sampling)!r}. Fix: leave one of them out."
             )
         if len(self.thought_marks) != 2:
-            raise ValueError(f"Expected thought_marks to be two texts; got {self.thought_marks!r}.")
+            raise ValueError(
+                f"Expected thought_marks to be two texts; got {self.thought_marks!r}. Fix: ('<think>', '</think>')."
+            )
         url = self.generation_endpoint
         if url is None:
             return
@@ -124,6 +126,7 @@ class SamplingSettings(Settings):
             )
         if self.action_sampling not in (AUTO, ActionSampling.FREE) or self.restricts_tokens:
             raise ValueError(
-                "Expected action_sampling='free', top_k=0 and top_p=1 with generation_endpoint, since a server returns "
-                f"no supports; got {str(self.action_sampling)!r}, {self.top_k} and {self.top_p}. Fix: leave them out."
+                "Expected action_sampling='free', top_k=0 and top_p=1 with generation_endpoint, since a server writes "
+                f"free text and returns no supports; got {str(self.action_sampling)!r}, {self.top_k} and {self.top_p}. "
+                "Fix: leave generation_endpoint out, or these arguments."
             )

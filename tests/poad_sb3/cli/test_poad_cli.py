@@ -420,6 +420,12 @@ def test_eval_of_a_run(run: Run, straight: Path) -> None:
     assert "1 episodes, most probable actions" in run("eval", str(straight), "--episodes", "1", "--deterministic")
 
 
+def test_eval_shows_thoughts(run: Run) -> None:
+    small = [f"--set={pair}" for pair in ("action_sampling=think", "max_thought_tokens=2", "n_steps=4", "batch_size=4")]
+    run("train", "MultiKey-v0", "--out", "thinking", "--steps", "4", *small)
+    assert re.search(r"1 .*</think> +\w+", run("eval", "thinking", "--episodes", "1"))
+
+
 def test_eval_elsewhere(run: Run, straight: Path) -> None:
     Path("alone.zip").write_bytes((straight / "latest.zip").read_bytes())
     assert "Expected --env ID" in run("eval", "alone.zip", code=1)
