@@ -141,4 +141,5 @@ VALUES_INSIDE = Comparing(
         "Rates of (4, 4) are those of (2, 4).",
     ),
     tuple(range(500, 510)),
+    drawn=[arm.name for arm in (EXACT_8, DUELING_8, STATE_8, ACTION_LEVEL, TOKEN_1, NTPO)],
 )

@@ -43,6 +43,7 @@ class Comparing(NamedTuple):
         remarks: Facts that a reader of the study needs.
         seeds: Seeds of the reported runs if the user names none.
         beside: Measurements beside the learning curves.
+        drawn: Methods in the picture; all if empty.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Comparing(NamedTuple):
     remarks: Sequence[str] = ()
     seeds: Sequence[int] = FINAL_SEEDS
     beside: Beside | None = None
+    drawn: Sequence[str] = ()
 
     def comparisons(self, options: Options) -> list[Comparison]:
         """Return the comparisons of the chosen tasks."""
@@ -98,7 +100,7 @@ class Comparing(NamedTuple):
             return Report(content, {})
         from benchmarks.studies.engine.pictures import curves_figure
 
-        return Report(content, {"": curves_figure(findings, self.title)})
+        return Report(content, {"": curves_figure(findings, self.title, self.drawn)})
 
     def tables(self, content: Mapping[str, Any]) -> Iterator[Table]:
         """Yield the tables of the content of its JSON file, for the terminal and the site."""

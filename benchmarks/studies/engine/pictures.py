@@ -38,20 +38,16 @@ def panels(
 
 
 @style()
-def curves_figure(findings: Sequence[Findings], title: str) -> Figure:
-    """Draw learning curves: a panel for each task that has runs."""
+def curves_figure(findings: Sequence[Findings], title: str, drawn: Sequence[str] = ()) -> Figure:
+    """Draw learning curves: a panel for each task that has runs, and in it the `drawn` methods, or all."""
     shown = [finding for finding in findings if finding.methods]
-    names = _names(findings)
+    names = drawn or list(dict.fromkeys(arm.name for finding in findings for arm in finding.comparison.arms))
     figure, grid = panels(len(shown), 2, 4.6, 3.3, 0.9)
     figure.suptitle(textwrap.fill(title, 62 * grid.shape[1]), fontsize=11)
     for axes, finding in zip(grid.flat, shown, strict=False):
         _curves_panel(axes, finding, names)
     _legend(figure, grid)
     return figure
-
-
-def _names(findings: Sequence[Findings]) -> list[str]:
-    return list(dict.fromkeys(arm.name for finding in findings for arm in finding.comparison.arms))
 
 
 def _curves_panel(axes: Axes, findings: Findings, names: Sequence[str]) -> None:
