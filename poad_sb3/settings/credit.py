@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from poad_sb3.credit.estimators import BASELINES, ESTIMATORS, LEVELS, SCALES, Estimator
@@ -148,13 +148,5 @@ class CreditSettings(Settings):
             gae_lambda=gae_lambda,
             gamma_token=gamma if gamma_token is None else gamma_token,
             gae_lambda_token=gae_lambda_token,
-            credit_level=self.credit_level,
-            bootstrap=self.bootstrap,
-            baseline=self.baseline,
-            leave_one_out=self.leave_one_out,
-            advantage_scale=self.advantage_scale,
-            omega=self.omega,
-            gamma_thought=self.gamma_thought,
-            gae_lambda_thought=self.gae_lambda_thought,
-            gae_alpha_thought=self.gae_alpha_thought,
+            **{field.name: getattr(self, field.name) for field in fields(Estimator) if hasattr(self, field.name)},
         )
