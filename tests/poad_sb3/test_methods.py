@@ -351,7 +351,7 @@ OTHER_VALUES: dict[str, tuple[str, dict[str, Any]]] = {
     "gae_alpha_thought": ("POAD, think", {"gae_alpha_thought": 0.5}),
     "thought_penalty": ("POAD, think", {"thought_penalty": 0.1}),
     "thought_loss_coef": ("POAD, think", {"thought_loss_coef": 0.5}),
-    "baseline": ("GiGPO", {"estimator": "episode_return"}),
+    "baseline": ("ReBN", {"baseline": "none"}),
     "leave_one_out": ("GiGPO", {"leave_one_out": True}),
     "advantage_scale": ("GiGPO", {"advantage_scale": "cell"}),
     "omega": ("GiGPO", {"omega": 0.5}),
@@ -383,19 +383,23 @@ def usual() -> dict[str, dict[str, bytes]]:
 @pytest.mark.filterwarnings("ignore:.*this one has none")  # with drop_truncated
 @pytest.mark.parametrize("argument", rows(OTHER_VALUES, 5))
 def test_every_argument_does_something(usual: dict[str, dict[str, bytes]], argument: str) -> None:
-    name, change = OTHER_VALUES[argument]
-    assert trained(name, **change) != usual[name]
+    name, changed = OTHER_VALUES[argument]
+    beside = {other: value for other, value in changed.items() if other != argument}
+    assert argument in changed
+    assert trained(name, **changed) != (trained(name, **beside) if beside else usual[name])
 
 
 def test_constructor_has_the_settings() -> None:
     settings = {name: value for kind in (PPOSettings, CreditSettings, SamplingSettings)
                 for name, value in kind.defaults().items()}  # fmt: skip
     _, _, *arguments = inspect.signature(LLMOnPolicyAlgorithm).parameters.values()
-    assert {argument.name: argument.default for argument in arguments[: len(settings)]} == settings
+    defaults = {argument.name: argument.default for argument in arguments[: len(settings)]}
+    assert defaults == settings, "add the setting to the arguments of LLMOnPolicyAlgorithm, before stats_window_size"
 
 
-def test_no_argument_is_left_out_of_that() -> None:
-    assert set(inspect.signature(LLMOnPolicyAlgorithm).parameters) - PLUMBING == set(OTHER_VALUES)
+def test_no_argument_lacks_another_value() -> None:
+    arguments = set(inspect.signature(LLMOnPolicyAlgorithm).parameters) - PLUMBING
+    assert arguments == set(OTHER_VALUES), "add a row of OTHER_VALUES, or the argument to PLUMBING and say why"
 
 
 # ------------------------------------------------------------------ saving, loading, resuming
