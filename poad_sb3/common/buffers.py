@@ -357,7 +357,6 @@ class TokenRolloutBuffer(RolloutBuffer):
         spans = [np.arange(self._offsets[pick], self._offsets[pick + 1]) for pick in picks]
         tokens = torch.from_numpy(np.concatenate(spans)).to(self.device)
         used, feature_of = torch.unique(flat.feature_of[tokens], return_inverse=True)
-        episodes = torch.from_numpy(picks).to(self.device)
         return TokenRolloutSamples(
             paths=[flat.paths[pick] for pick in picks],
             is_decision=flat.is_decision[tokens],
@@ -366,7 +365,7 @@ class TokenRolloutBuffer(RolloutBuffer):
             old_outputs=flat.old_outputs[tokens],
             advantages=flat.advantages[tokens],
             targets=flat.targets[tokens],
-            episodes=flat.episodes[episodes],
+            episodes=flat.episodes[torch.from_numpy(picks).to(self.device)],
             feature_of=feature_of,
             features=flat.features[used] if len(flat.features) else flat.features,
             is_state=flat.is_state[used] if len(flat.features) else flat.is_state,

@@ -646,7 +646,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self._pasts = [past if plays else () for past, plays in zip(pasts, playing & ~dones, strict=True)]
         dones = dones & playing
         infos = [info if plays else _without_end(info) for info, plays in zip(infos, playing, strict=True)]
-        callback.update_locals(locals())
+        callback.update_locals(locals())  # by SB3's names: `actions`, `new_obs`, `rewards`, `dones`, `infos`
         is_continued = callback.on_step()
         self._update_info_buffer(infos, dones)
         final_prompts, durations = self._final_prompts(dones, infos, pasts), self._durations(infos)
@@ -655,7 +655,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         rollout_buffer.add(taken, rewards, dones, final_prompts, durations, playing, groups, states)
         return taken, dones, is_continued
 
-    def _act(self, taken: list[SampledAction], playing: NDArray[np.bool_]) -> list[SampledAction]:
+    def _act(self, last_actions: list[SampledAction], playing: NDArray[np.bool_]) -> list[SampledAction]:
         """Return an action for each environment: a sampled one where it plays, else that of the last step."""
         places = np.flatnonzero(playing)
         observations: Any = self._last_obs
@@ -667,7 +667,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         pasts = [self._pasts[env] for env in places] if self._pasts else []
         sampled = iter(self.policy.act(observations, rngs=[rngs[env] for env in places], pasts=pasts))
         self.policy.rollout_rngs[: len(rngs)] = rngs  # only now: an interrupt leaves no trace of draws
-        return [next(sampled) if plays else taken[env] for env, plays in enumerate(playing)]
+        return [next(sampled) if plays else last_actions[env] for env, plays in enumerate(playing)]
 
     def _record_rollout(self, rollout_buffer: TokenRolloutBuffer) -> None:
         if self.whole_episodes:
