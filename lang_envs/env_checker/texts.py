@@ -85,7 +85,7 @@ def _expect_refused(env: gym.Env[Any, Any], actions: Iterable[tuple[str, Tokens]
         unchanged = ends or effect.truncated or effect.listed == before
         expect(unchanged, f"{name} to leave the world, so the list {before}", effect.listed, fix)
     plans = _plan_after(env, depth, []), _plan_after(env, depth, [tokens_of(env).unfinished()])
-    fix = "let only time pass after a text outside the command set"
+    fix = "let only time pass after a text outside the command set: a clock goes on, nothing is drawn or moved"
     # where an oracle keeps improving until its time is over, it has a unit less
     same_world = plans[1] is None or (plans[0] is not None and plans[1] in (plans[0], plans[0][:-1]))
     expect(same_world, f"it to leave the world, so the oracle's plan {plans[0]}", plans[1], fix)

@@ -49,7 +49,7 @@ FAMILIES = {
 }
 
 
-CLOSED_IDS = [env_id for env_id in IDS if env_id.split("-")[0] in FAMILIES]
+CLOSED_IDS = [env_id for env_id in IDS if not env_id.startswith("DataSciCoding-")]
 
 
 @pytest.fixture(params=CLOSED_IDS)
@@ -58,7 +58,9 @@ def env_id(request: pytest.FixtureRequest) -> str:
 
 
 def family_of(env_id: str) -> Family:
-    return FAMILIES[env_id.split("-")[0]]
+    name = env_id.split("-")[0]
+    assert name in FAMILIES, f"add {name} to FAMILIES; its world is a NamedTuple with a clock"
+    return FAMILIES[name]
 
 
 def lasting(family: Family, world: Any) -> dict[str, Any]:
