@@ -40,6 +40,7 @@ from lang_envs.datasets import BUNDLED, DATASETS, errors, load
 from lang_envs.env_checker import CHECKS
 from lang_envs.report.statistics import estimate, mean
 from lang_envs.text import markdown_text
+from poad_sb3.common.episode_lines import discount_of
 from poad_sb3.presets import ALGORITHMS
 
 # ---------------------------------------------------------------------- pages
@@ -126,7 +127,7 @@ def rows_of(family: str) -> list[EnvRow]:
 
 def ids(family: str) -> str:
     """Table of the ids of a family: returns of the oracle (with its actions) and of random play (with its success)."""
-    exact, discount = result("env_scores")["scores"], "0.95" if family == "VirtualHome" else "0.99"
+    exact, discount = result("env_scores")["scores"], f"{discount_of(family):g}"
     sampled = result("datasci_scores")["scores"]
     rows = []
     for row in rows_of(family):

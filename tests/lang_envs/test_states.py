@@ -11,17 +11,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from walk import FAMILY_IDS
 
 from lang_envs import LangEnv, StateError
 
-FAMILIES = {
-    "overcooked": ("Overcooked-TomatoLettuceSalad-v0", {"shuffle_actions": True}),
-    "virtualhome": ("VirtualHome-Entertainment-v0", {}),
-    "datascicoding": ("DataSciCoding-balance-scale-v0", {"splits": 1}),
-    "keytoken": ("KeyToken-v0", {}),
-    "multikey": ("MultiKey-v0", {}),
-    "parity": ("Parity-v0", {}),
-}
+OPTIONS: dict[str, dict[str, Any]] = {"Overcooked": {"shuffle_actions": True}, "DataSciCoding": {"splits": 1}}
+FAMILIES = {name: (env_id, OPTIONS.get(name, {})) for env_id in FAMILY_IDS for name in [env_id.partition("-")[0]]}
 FOREIGN = ("Overcooked-LettuceSalad-v0", "VirtualHome-FoodPreparation-v0", "DataSciCoding-wine-v0", "KeyToken-v0")
 N_MUTATIONS = 5_000
 STRANGE = [
