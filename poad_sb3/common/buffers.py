@@ -305,11 +305,11 @@ class TokenRolloutBuffer(RolloutBuffer):
         if self._flat is None or not self.steps:
             raise RuntimeError("Expected a rollout that was collected here. Fix: fill the buffer first.")
         advantages = np.split(self._flat.advantages.cpu().numpy(), self._offsets[1:-1])
-        actions = np.argwhere(self.counted).tolist()
-        for (position, env), values, of_tokens in zip(actions, self._values, advantages, strict=True):
-            step, reward = self.steps[position][env], float(self.rewards[position, env])
+        places = np.argwhere(self.counted).tolist()
+        for (step, env), values, of_tokens in zip(places, self._values, advantages, strict=True):
+            action, reward = self.steps[step][env], float(self.rewards[step, env])
             credit = (values, of_tokens, of_tokens[: len(values)] + values)
-            yield RolloutAction(position, env, step.path, reward, step.log_probs, *credit)
+            yield RolloutAction(step, env, action.path, reward, action.log_probs, *credit)
 
     def get_state(self) -> dict[str, Any]:
         """Return a full rollout as an update needs it, in plain picklable data."""

@@ -65,7 +65,7 @@ class RolloutAction(NamedTuple):
     """One action of a full rollout, and the training data of it.
 
     Attributes:
-        position: Step of the rollout, from 0.
+        step: Number of the step in the rollout, from 0.
         env: Index of the environment.
         path: Prompt and action tokens.
         reward: Reward of the step.
@@ -76,7 +76,7 @@ class RolloutAction(NamedTuple):
         returns: Estimate of the return from each token on, as many as values.
     """
 
-    position: int
+    step: int
     env: int
     path: TokenPath
     reward: float

@@ -96,7 +96,7 @@ class GenerationTableCallback(BaseCallback):
         texts = token_texts(lm.tokenizer, action.path.prompt, action.path.action)
         prompt = decode(lm.tokenizer, action.path.prompt)
         return {
-            "step": self.model.num_timesteps - (buffer.pos - 1 - action.position) * buffer.n_envs,
+            "step": self.model.num_timesteps - (buffer.pos - 1 - action.step) * buffer.n_envs,
             "env": action.env,
             "prompt": prompt if len(prompt) <= _PROMPT_CHARACTERS else f"…{prompt[-_PROMPT_CHARACTERS:]}",
             "action": lm.prompter.action_text(action.path.action),

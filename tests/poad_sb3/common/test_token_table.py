@@ -47,7 +47,7 @@ def test_the_numbers_are_those_of_the_buffer(tmp_path: Path, name: str) -> None:
     counted = np.argwhere(agent.rollout_buffer.counted).tolist()  # with a critic 16 steps, else whole episodes
     assert [(line["step"], line["env"]) for line in lines] == [(2 * t + 2, env) for t, env in counted]
     for action, line in zip(actions, lines, strict=True):
-        assert line["reward"] == action.reward == agent.rollout_buffer.rewards[action.position, action.env]
+        assert line["reward"] == action.reward == agent.rollout_buffer.rewards[action.step, action.env]
         assert line["action"] == agent.policy.lm.prompter.action_text(action.path.action)
         assert line["prompt"].startswith("<s>The lamp is ")
         tokens = line["tokens"]

@@ -91,7 +91,7 @@ def test_a_group_begins_with_one_seed(make: Callable[[int], VecEnv]) -> None:
     prompts: dict[int, list[Any]] = {}
     starts: set[tuple[int, int]] = set()
     for action in agent.rollout_buffer.sampled_actions():
-        position, env = action.position, action.env
+        position, env = action.step, action.env
         if position == 0 or agent.rollout_buffer.episode_ends[position - 1].all():
             assert (position, env) not in starts
             starts.add((position, env))

@@ -94,9 +94,7 @@ def episodes_of(buffer: TokenRolloutBuffer) -> list[list[tuple[int, int]]]:
 
 
 def advantages_by_action(agent: LLMOnPolicyAlgorithm) -> dict[tuple[int, int], list[float]]:
-    return {
-        (action.position, action.env): action.advantages.tolist() for action in agent.rollout_buffer.sampled_actions()
-    }
+    return {(action.step, action.env): action.advantages.tolist() for action in agent.rollout_buffer.sampled_actions()}
 
 
 @pytest.mark.parametrize("n_envs", [1, 3])
@@ -108,7 +106,7 @@ def test_every_token_of_an_episode_gets_its_advantage_in_the_group(name: str, n_
     episodes = episodes_of(buffer)
     assert len(episodes) % 2 == 0
     assert buffer.pos >= 24
-    prompts = {(action.position, action.env): action.path.prompt for action in buffer.sampled_actions()}
+    prompts = {(action.step, action.env): action.path.prompt for action in buffer.sampled_actions()}
     differing = 0
     for pair in zip(episodes[::2], episodes[1::2], strict=True):
         assert len({prompts[steps[0]] for steps in pair}) == 1
