@@ -815,7 +815,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         self.stopwatch.restart()
 
     def _clip_range_now(self, name: str) -> float | None:
-        """Return `clip_range` or `clip_range_vf` at the present progress."""
+        """Return one of the clip ranges at the present progress."""
         given = getattr(self, name)
         return None if given is None else self._scheduled(name, schedule_of(name, given))
 

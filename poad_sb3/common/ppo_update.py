@@ -225,8 +225,8 @@ def _policy_step(
     slope = None
     if ratio.of_episodes:  # a chunk is a part of an episode: the slopes of all its tokens come from a pass before
         sought = _scored(policy, batch.paths, old, whole_actions=ratio.of_actions).requires_grad_()
-        episodes = _Reduction(units.episodes, settings)
-        loss = episodes.total(losses(of_units(sought))) / episodes.denominator
+        by_episode = _Reduction(units.episodes, settings)
+        loss = by_episode.total(losses(of_units(sought))) / by_episode.denominator
         (slope,) = torch.autograd.grad(loss * reduction.denominator, sought)
     policy.optimizer.zero_grad()
     features = batch.features[batch.feature_of[chosen]] if settings.kl_coef else None

@@ -37,6 +37,23 @@ SCALES = ("none", "cell", "batch")
 _EPS = {"cell": 1e-6, "batch": 1e-8}
 """Number added to a deviation before the division, as published: GRPO and GiGPO; ReBN and REINFORCE++."""
 
+# Arguments that some estimators do not read; see `Estimator.ignores`.
+_OF_THOUGHTS = ("gamma_thought", "gae_lambda_thought", "gae_alpha_thought")
+_OF_A_CRITIC = (
+    "critic",
+    "gae_lambda",
+    "gae_lambda_token",
+    "gae_lambda_thought",
+    "gae_alpha_thought",
+    "bootstrap",
+    "critic_learning_rate",
+    "n_critic_epochs",
+    "critic_first",
+    "clip_range_vf",
+    "vf_coef",
+    "normalize_value",
+)
+
 
 class Rollout(NamedTuple):
     """Data of a rollout that advantages are computed from.
@@ -262,23 +279,6 @@ class BiLevelGAE(GAE):
     @property
     def _recursion(self) -> Callable[..., Floats]:
         return partial(bilevel_gae, anchor="last" if self.bootstrap == "action" else "first")
-
-
-_OF_THOUGHTS = ("gamma_thought", "gae_lambda_thought", "gae_alpha_thought")
-_OF_A_CRITIC = (
-    "critic",
-    "gae_lambda",
-    "gae_lambda_token",
-    "gae_lambda_thought",
-    "gae_alpha_thought",
-    "bootstrap",
-    "critic_learning_rate",
-    "n_critic_epochs",
-    "critic_first",
-    "clip_range_vf",
-    "vf_coef",
-    "normalize_value",
-)
 
 
 class ReturnToGo(Estimator):

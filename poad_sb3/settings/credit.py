@@ -1,4 +1,7 @@
-"""Settings of credit: the estimation of advantages."""
+"""Settings of credit: the estimation of advantages.
+
+Its discounts and lambdas between and inside actions, arguments of SB3's PPO and beside them, are in `ppo.py`.
+"""
 
 from __future__ import annotations
 
