@@ -170,7 +170,7 @@ class LangEnv(gym.Env[str, Tokens], ABC, Generic[World]):
 
     @abstractmethod
     def _pass_time(self) -> Outcome:
-        """Let one unit of time pass without an action, the cost of an invalid one."""
+        """Let one unit of time pass without an action, the cost of an invalid one; nothing is drawn or moved."""
 
     @abstractmethod
     def _family_info(self, *, acted: bool) -> dict[str, Any]:
