@@ -7,9 +7,9 @@ model in the policy's dtype, and report log-probabilities after temperature:
 
     VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve MODEL --enable-lora --logprobs-mode processed_logprobs
 
-Requests follow vLLM's `CompletionRequest` and `LoadLoRAAdapterRequest`. They were tested against a stand-in on the
-loopback interface, never against vLLM itself. A server does not prove that it computes with the adapter that it lists:
-the gate of the update compares its log-probabilities with the learner's.
+Requests follow vLLM's `CompletionRequest` and `LoadLoRAAdapterRequest`; answers are streamed, so that a slow one is no
+failed one. A key is read from the environment variable `VLLM_API_KEY`, as the server does. A server does not prove that
+it computes with the adapter that it lists: the gate of the update compares its log-probabilities with the learner's.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ import hashlib
 import http.client
 import json
 import math
+import os
 import shutil
 import tempfile
+import time
 import urllib.error
 import urllib.request
 import uuid
@@ -29,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -45,8 +47,18 @@ from poad_sb3.settings.sampling import SamplingSettings
 
 __all__ = ["Completion", "EndpointDistribution", "TokenServer"]
 
+T = TypeVar("T")
+
 _CALIBRATION = 64
 """Number of responses of the policy's own model that the clean mismatch is measured on."""
+_KEY = "VLLM_API_KEY"
+"""Environment variable that holds the key of the server; vLLM reads its own from the same."""
+_PAUSE = 1.0
+"""Time between attempts to reach a server that is gone, in seconds."""
+
+
+class _UnknownError(EndpointError):
+    """A model, adapter or path that the server does not know."""
 
 
 class Completion(NamedTuple):
@@ -61,13 +73,14 @@ class TokenServer:
 
     Args:
         url: Address of the server, with its `/v1`.
-        timeout: Maximum time without an answer from the server, in seconds.
-        tries: Maximum number of attempts to send a request whose connection fails. Refusals and time-outs are not
-            repeated.
+        timeout: Maximum time without a token or another answer, in seconds. A server that has answered before and
+            whose connections fail is asked again for as long; refusals and time-outs are not repeated.
     """
 
-    def __init__(self, url: str, *, timeout: float = 120.0, tries: int = 3) -> None:
-        self.url, self.timeout, self.tries = url.rstrip("/"), timeout, tries
+    def __init__(self, url: str, *, timeout: float = 120.0) -> None:
+        self.url, self.timeout = url.rstrip("/"), timeout
+        self._key = os.environ.get(_KEY, "")
+        self._has_answered = False
 
     def load_adapter(self, name: str, folder: Path) -> None:
         """Let the server load an adapter from a folder, and check that it lists it.
@@ -101,12 +114,19 @@ class TokenServer:
             EndpointError: If the server fails, answers for another model or prompt, or with anything but token ids of
                 the vocabulary and as many finite log-probabilities.
         """
-        fields = {"model": model, "prompt": [*prompt], "logprobs": 0, "return_token_ids": True, **settings}
-        answer = self._json(self._send("/completions", fields))
+        fields = {"model": model, "prompt": [*prompt], "logprobs": 0, "return_token_ids": True, "stream": True}
+        tokens: list[int] = []
+        log_probs: list[float] = []
+        answered, echoed = model, None
+        answer: dict[str, Any] = {}
         try:
-            (choice,) = answer["choices"]
-            tokens, log_probs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
-            answered, echoed, largest = answer["model"], [*choice["prompt_token_ids"]], max(tokens, default=None)
+            for answer in map(self._json, self._send("/completions", {**fields, **settings}, _events)):
+                (choice,) = answer["choices"]
+                answered = answered if answer["model"] == model else answer["model"]
+                echoed = echoed or [*choice["prompt_token_ids"]]  # of the first part
+                tokens += choice["token_ids"]
+                log_probs += choice["logprobs"]["token_logprobs"]
+            largest = max(tokens, default=None)
             whole = all(type(token) is int and 0 <= token < vocabulary for token in tokens)
             finite = all(math.isfinite(log_prob) for log_prob in log_probs)
             is_right = whole and finite and len(tokens) == len(log_probs) > 0
@@ -118,7 +138,7 @@ class TokenServer:
         if answered != model or echoed != [*prompt]:
             raise EndpointError(
                 f"Expected a completion by {model!r} of the prompt that was sent, {len(prompt)} token ids; {self.url} "
-                f"answered by {answered!r} for {len(echoed)}. "
+                f"answered by {answered!r} for {len(echoed or ())}. "
                 "Fix: a server that keeps adapters and prompts as they are."
             )
         if not is_right:
@@ -129,28 +149,49 @@ class TokenServer:
             )
         return Completion(tuple(tokens), tuple(map(float, log_probs)))
 
-    def _send(self, path: str, body: Mapping[str, Any] | None = None) -> bytes:
+    def _send(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        read: Callable[[http.client.HTTPResponse], T] = http.client.HTTPResponse.read,  # type: ignore[assignment]
+    ) -> T:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json"})
-        why = ""
-        for attempt in range(1, self.tries + 1):
+        if self._key:
+            request.add_unredirected_header("Authorization", f"Bearer {self._key}")
+        until, kind, fix = time.monotonic() + self.timeout, EndpointError, ""
+        while True:
             try:
                 with urllib.request.urlopen(request, timeout=self.timeout) as response:
-                    answer: bytes = response.read()
+                    answer = read(response)
+                self._has_answered = True
                 return answer
             except urllib.error.HTTPError as error:
                 why = f"status {error.code}: "
                 with error, contextlib.suppress(OSError, http.client.HTTPException):  # cut in the body
                     why += error.read(300).decode(errors="replace")
+                if error.code in (401, 403):
+                    fix = f"export {_KEY}, the key that the server was started with"
+                elif error.code == 404:
+                    kind = _UnknownError
                 break
             except (OSError, http.client.HTTPException) as error:
                 cause = getattr(error, "reason", error)
-                why = f"{type(cause).__name__}: {cause} (request {attempt} of {self.tries})"
-                if not isinstance(cause, ConnectionError | http.client.HTTPException):
+                why = f"{type(cause).__name__}: {cause}"
+                if isinstance(cause, TimeoutError):
+                    why = f"nothing for {self.timeout:g} s"
+                    fix = "see whether the server hangs; if it is only slow, fewer generation_requests"
+                if not isinstance(cause, ConnectionError | http.client.HTTPException) or not self._has_answered:
                     break
-        raise EndpointError(
-            f"Expected an answer of {self.url}{path}; got {' '.join(why.split())}. Fix: check that the server runs "
-            "there, with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True."
+                if time.monotonic() > until:
+                    why += f" (for {self.timeout:g} s)"
+                    break
+                time.sleep(min(_PAUSE, self.timeout))
+        why = " ".join(why.split())
+        raise kind(
+            f"Expected an answer of {self.url}{path}; got {why.replace(self._key, '...') if self._key else why}. Fix: "
+            + (fix or "check that the server runs there, with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+            + "."
         )
 
     def _json(self, content: bytes) -> dict[str, Any]:
@@ -162,7 +203,23 @@ class TokenServer:
             ) from error
         if not isinstance(answer, dict):
             raise EndpointError(f"Expected a JSON object of {self.url}; got {content[:100]!r}. Fix: its URL with /v1.")
+        if "error" in answer:
+            raise EndpointError(f"Expected a completion of {self.url}; got the error {str(answer['error'])[:300]}.")
         return answer
+
+
+def _events(response: http.client.HTTPResponse) -> list[bytes]:
+    """Return the parts of a streamed answer as they come; an answer in one piece is one part."""
+    if response.headers.get_content_type() != "text/event-stream":
+        return [response.read()]
+    parts = []
+    for line in response:
+        if line.startswith(b"data:"):
+            part = line[5:].strip()
+            if part == b"[DONE]":
+                return parts
+            parts.append(part)
+    raise http.client.HTTPException("the answer was cut")
 
 
 class EndpointDistribution(FreeDistribution):
@@ -209,11 +266,15 @@ class EndpointDistribution(FreeDistribution):
         prompts = [self.prompt(question) for question in questions]
         seeds = [int(rng.integers(2**31)) for rng in rngs]
         try:
-            with ThreadPoolExecutor(self._sampling.generation_requests) as threads:
-                return list(threads.map(self._written, prompts, seeds))
-        except EndpointError:
-            self._sent = ()  # the server may have been started again, without the adapter
-            raise
+            return self._all_written(prompts, seeds)
+        except _UnknownError:  # the server was started again, without the adapter
+            self._sent = ()
+            self.send_weights()
+            return self._all_written(prompts, seeds)
+
+    def _all_written(self, prompts: Sequence[TokenIds], seeds: Sequence[int]) -> list[SampledAction]:
+        with ThreadPoolExecutor(self._sampling.generation_requests) as threads:
+            return list(threads.map(self._written, prompts, seeds))
 
     def _written(self, prompt: TokenIds, seed: int) -> SampledAction:
         sampling = self._sampling

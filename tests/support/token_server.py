@@ -63,12 +63,14 @@ class TokenStandIn(LoopbackStandIn):
             too few, `"renamed"` the name of another model, `"reread"` another prompt; `"unlisted"` does not list
             adapters, and `"plain"` knows no token ids.
         noise: Standard deviation of the noise.
+        key: Key that requests must have.
     """
 
-    def __init__(self, model: ModelFactory, fault: str = "", noise: float = 0.0) -> None:
+    def __init__(self, model: ModelFactory, fault: str = "", noise: float = 0.0, key: str = "") -> None:
         super().__init__()
         self.lm, self.fault, self.noise = LanguageModel(model), fault, noise
         self.adapters: dict[str, str] = {}
+        self.key = key
         self._active = ""
 
     def bodies(self, path: str) -> list[dict[str, Any]]:
@@ -76,6 +78,8 @@ class TokenStandIn(LoopbackStandIn):
         return [json.loads(request.body) for request in self.requests if request.path == path]
 
     def answer(self, request: Request) -> Answer:
+        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+            return Answer(401, b'{"error": "Unauthorized"}')
         body = json.loads(request.body or b"{}")
         with self._lock:
             match request.path:
@@ -121,18 +125,28 @@ class TokenStandIn(LoopbackStandIn):
             ids = retokenized(self.lm, ids, rng) or ids
         if self.fault == "foreign":
             ids[-1] = len(self.lm.tokenizer)
-        choice = {
-            "index": 0,
-            "text": written.text,
-            "finish_reason": "stop",
-            "logprobs": {"token_logprobs": log_probs.tolist()[: -1 if self.fault == "short" else None]},
-            "token_ids": ids,
-            "prompt_token_ids": [*prompt, 5] if self.fault == "reread" else [*prompt],
-        }
-        if self.fault == "plain":
-            del choice["token_ids"]
+        listed = log_probs.tolist()[: -1 if self.fault == "short" else None]
         name = BASE if self.fault == "renamed" else body["model"]
-        return _json({"object": "text_completion", "model": name, "choices": [choice]})
+        parts = []
+        for place, token in enumerate(ids):  # a part for each token; vLLM may send several together
+            choice = {
+                "index": 0,
+                "text": "",
+                "finish_reason": "stop" if token is ids[-1] else None,
+                "logprobs": {"token_logprobs": listed[place : place + 1]},
+                "token_ids": [token],
+                "prompt_token_ids": None if place else [*prompt, 5] if self.fault == "reread" else [*prompt],
+            }
+            if self.fault == "plain":
+                del choice["token_ids"]
+            parts.append(json.dumps({"object": "text_completion", "model": name, "choices": [choice]}))
+        return events(*parts, "[DONE]")
+
+
+def events(*parts: str) -> Answer:
+    """A streamed answer."""
+    body = "".join(f"data: {part}\n\n" for part in parts)
+    return Answer(200, body.encode(), {"Content-Type": "text/event-stream; charset=utf-8"})
 
 
 def _json(content: dict[str, Any]) -> Answer:

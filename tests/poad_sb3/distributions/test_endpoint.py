@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from standins import Cut, Hang, Status
-from token_server import TokenStandIn, flat_model
+from standins import Cut, Hang, Slow, Status
+from token_server import TokenStandIn, events, flat_model
 from toy import Collector, batch_of, make_agent, randomise
 
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
-from poad_sb3.distributions import EndpointDistribution
+from poad_sb3.distributions import EndpointDistribution, endpoint
 from poad_sb3.distributions.endpoint import TokenServer
 from poad_sb3.errors import EndpointError, MismatchError, ModelError
 from poad_sb3.settings import SamplingSettings
@@ -129,22 +130,65 @@ def test_refuses_answers_of_another_policy(fault: str, words: str) -> None:
 
 @pytest.mark.parametrize("models", [None, ["base"], {"id": "base"}])
 def test_refuses_a_list_of_models_of_another_form(models: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TokenServer, "_send", lambda self, path, body=None: json.dumps({"data": models}).encode())
+    monkeypatch.setattr(TokenServer, "_send", lambda self, path, *_: json.dumps({"data": models}).encode())
     with pytest.raises(EndpointError, match="to list the adapter"):
         TokenServer("http://127.0.0.1").load_adapter("mine", Path("folder"))
 
 
-def test_broken_connections_are_repeated_and_refusals_are_not() -> None:
+def test_broken_connections_are_repeated_and_refusals_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "_PAUSE", 0.01)
     with TokenStandIn(flat_model) as server:
         model = agent(server.url)
         server.fail(Hang(0), path="/v1/completions")
         server.fail(Cut(after=20), path="/v1/completions")
+        part = b'data: {"model": "base"}\n\n'
+        server.fail(Status(200, part, "text/event-stream"), path="/v1/completions")  # ends without [DONE]
         assert len(model.policy.act(QUESTION)) == 3
-        assert len(server.bodies("/v1/completions")) == 5
+        assert len(server.bodies("/v1/completions")) == 6
         server.fail(Status(500, b"out of memory"), path="/v1/completions", times=3)
         with pytest.raises(EndpointError, match="status 500: out of memory"):
             model.policy.act(QUESTION)
-        assert len(server.bodies("/v1/completions")) == 8
+        assert len(server.bodies("/v1/completions")) == 9
+        distribution_of(model).server.timeout = 2.0
+        server.fail(Hang(0), path="/v1/completions", times=None)
+        with pytest.raises(EndpointError, match=r"got \w+: .*\(for 2 s\)\. Fix: check that the server runs"):
+            model.policy.act(QUESTION)
+
+
+def test_a_server_that_is_started_again_gets_the_adapter_again() -> None:
+    with TokenStandIn(flat_model) as server:
+        model = agent(server.url)
+        rngs = [[np.random.default_rng(seed) for seed in range(3)] for _ in "ab"]
+        first = model.policy.act(QUESTION, rngs=rngs[0])
+        server.adapters.clear()
+        again = model.policy.act(QUESTION, rngs=rngs[1])
+        assert [action.path for action in first] == [action.path for action in again]
+        assert [body["lora_name"][:7] for body in server.bodies("/v1/load_lora_adapter")] == ["poad-1-", "poad-2-"]
+
+
+def test_a_slow_answer_is_no_failure_and_a_silent_server_is_one() -> None:
+    with TokenStandIn(flat_model) as server:
+        model = agent(server.url)
+        model.policy.act(QUESTION)
+        distribution_of(model).server.timeout = 2.0
+        server.fail(Slow(800), path="/v1/completions", times=3)
+        begun = time.monotonic()
+        assert len(model.policy.act(QUESTION)) == 3
+        assert time.monotonic() - begun > 2.0
+        server.fail(Hang(), path="/v1/completions", times=None)
+        with pytest.raises(EndpointError, match=r"got nothing for 2 s. Fix: see whether the server hangs"):
+            model.policy.act(QUESTION)
+
+
+def test_the_key_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with TokenStandIn(flat_model, key="open sesame") as server:
+        with pytest.raises(EndpointError, match=r"status 401: .*Fix: export VLLM_API_KEY, the key"):
+            agent(server.url).policy.act(QUESTION)
+        monkeypatch.setenv("VLLM_API_KEY", "open sesame")
+        assert len(agent(server.url).policy.act(QUESTION)) == 3
+        server.fail(Status(500, b"open sesame"), path="/v1/completions")
+        with pytest.raises(EndpointError, match=r"status 500: \.\.\."):
+            TokenServer(server.url).complete("base", (1,), 10)
 
 
 def test_refuses_unreachable_servers_and_invalid_json() -> None:
@@ -159,8 +203,12 @@ def test_refuses_unreachable_servers_and_invalid_json() -> None:
             server.fail(Status(200, body), path="/v1/completions")
             with pytest.raises(EndpointError, match="Expected one choice with token_ids"):
                 TokenServer(server.url).complete("base", (1,), 10)
+        failed = events('{"error": {"message": "out of memory"}}', "[DONE]")
+        server.fail(Status(200, failed.body, "text/event-stream"), path="/v1/completions")
+        with pytest.raises(EndpointError, match="got the error .*out of memory"):
+            TokenServer(server.url).complete("base", (1,), 10)
         url = server.url
-    with pytest.raises(EndpointError, match=r"ConnectionRefusedError.*request 3 of 3.*Fix: check that the server runs"):
+    with pytest.raises(EndpointError, match=r"ConnectionRefusedError: .*Fix: check that the server runs"):
         TokenServer(url).complete("base", (1,), 10)
 
 
