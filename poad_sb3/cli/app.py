@@ -74,6 +74,14 @@ def train(
     n_procs: Annotated[
         int, typer.Option(min=1, help="Processes that share the passes of the model; the result is the same.")
     ] = 1,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Generate free actions by a server of vLLM for the time of the training: vllm, or the path of its "
+            "program, with more arguments of `vllm serve` if need be.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the settings, estimate the memory, and train nothing.")
     ] = False,
@@ -113,7 +121,7 @@ def train(
         from poad_sb3.cli.train import train_run
 
         join_ranks(n_procs)
-        train_run(options, out, resume=resume, wandb_project=wandb)
+        train_run(options, out, resume=resume, wandb_project=wandb, engine=engine)
 
 
 @app.command()

@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from stable_baselines3.common.utils import get_device
 from lang_envs.cli.common import echo
 from poad_sb3.bc import warm_start
 from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, algorithm, environments, fail, require_device
+from poad_sb3.cli.engine import LOG, free_url, program, serve_arguments, serving
 from poad_sb3.cli.memory import MemoryCallback, show_memory
 from poad_sb3.cli.report import report
 from poad_sb3.cli.train_options import Options, default_folder, moved, new_run, resumed_run
@@ -87,7 +88,9 @@ def resolve(options: Options, out: Path | None, *, resume: bool) -> tuple[RunFol
     return folder, existing, config
 
 
-def train_run(options: Options, out: Path | None, *, resume: bool, wandb_project: str | None = None) -> None:
+def train_run(
+    options: Options, out: Path | None, *, resume: bool, wandb_project: str | None = None, engine: str | None = None
+) -> None:
     """Train, write all files into the run's folder, and print the outcome.
 
     Args:
@@ -95,12 +98,16 @@ def train_run(options: Options, out: Path | None, *, resume: bool, wandb_project
         out: Folder of the run.
         resume: Whether to resume the run in the folder, or to start it if there is none yet.
         wandb_project: Project of Weights & Biases to log to.
+        engine: Command of a server to start for the training; see `poad_sb3.cli.engine`.
     """
     ranks = current_ranks()
+    command = None if engine is None else program(engine)
+    if command is not None:
+        options = {**options, "given": {**options["given"], "generation_endpoint": free_url()}}
     try:
         folder, existing, config = ranks.on_rank_zero("resolve", lambda: resolve(options, out, resume=resume))
         with folder.held() if ranks.is_first else nullcontext():
-            _train(options, folder, existing, config, wandb_project)
+            _train(options, folder, existing, config, wandb_project, command)
     except LostRankError as error:  # before the first step
         fail(str(error), LOST_RANK)
 
@@ -111,6 +118,7 @@ def _train(
     existing: RunConfig | None,
     config: RunConfig,
     wandb_project: str | None,
+    command: list[str] | None,
 ) -> None:
     ranks = current_ranks()
     envs: VecEnv | str = config.env_id  # other ranks than 0 get the results of its environments
@@ -121,8 +129,9 @@ def _train(
     device = config.given.get("device", "auto")
     free = free_memory(get_device(device))  # before there is a model, since the estimate counts it
     if existing is not None and ranks.on_rank_zero("checkpoint", folder.latest.exists):
+        at = {name: value for name, value in options["given"].items() if name == "generation_endpoint"}
         with _refusals():
-            model = algorithm(config.algorithm).load(folder.latest, envs, device, policy_kwargs=moved(options))
+            model = algorithm(config.algorithm).load(folder.latest, envs, device, policy_kwargs=moved(options), **at)
     else:
         model = make_algorithm(config, envs, options["given"])
         if config.warm_start is not None:
@@ -135,14 +144,19 @@ def _train(
     n_rollouts = -(-max(0, config.steps - model.num_timesteps) // rollout)
     total = model.num_timesteps + n_rollouts * rollout
     callbacks: list[BaseCallback] = []
-    if ranks.is_first:
-        assert not isinstance(envs, str)
-        config = _completed(config, existing, model, envs)
-        callbacks = [MemoryCallback(free), *_callbacks(folder, config, envs, wandb_project)]
-        folder.write_config(config)
-        model.set_logger(runs.run_logger(folder, model.num_timesteps))
-        _announce(folder, config, model, total)
-    _learn(folder, config, existing, model, callbacks)
+    server: AbstractContextManager[object] = nullcontext()
+    if command is not None:
+        assert model.generation_endpoint is not None
+        server = serving(command, serve_arguments(model), model.generation_endpoint, folder.path / LOG)
+    with server:
+        if ranks.is_first:
+            assert not isinstance(envs, str)
+            config = _completed(config, existing, model, envs)
+            callbacks = [MemoryCallback(free), *_callbacks(folder, config, envs, wandb_project)]
+            folder.write_config(config)
+            model.set_logger(runs.run_logger(folder, model.num_timesteps))
+            _announce(folder, config, model, total)
+        _learn(folder, config, existing, model, callbacks)
     if not ranks.is_first:
         return
     returns = [episode["r"] for episode in model.ep_info_buffer or ()]

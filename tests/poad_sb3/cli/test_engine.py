@@ -1,0 +1,54 @@
+"""`poad train --engine`, with programs that play vLLM's; tests/poad_sb3/engines has vLLM itself."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from poad_runs import invoke
+
+ANSWERS = """
+import http.server, os, sys
+class Server(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    do_POST = do_GET
+print("process", os.getpid(), *sys.argv[1:], flush=True)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Server).serve_forever()
+"""
+
+
+def program(folder: Path, code: str) -> str:
+    path = folder / "vllm"
+    path.write_text(f"#!{sys.executable}\n{code}", encoding="utf-8")
+    path.chmod(0o755)
+    return str(path)
+
+
+def arguments(folder: Path, engine: str) -> list[str]:
+    return ["train", "KeyToken-v0", "--set", "action_sampling=free", "--out", str(folder / "run"), "--engine", engine]
+
+
+@pytest.mark.parametrize(
+    ("code", "engine", "words"),
+    [
+        ("", "no-such-vllm", "there is no 'no-such-vllm' here. Fix: pip install vllm"),
+        ("raise SystemExit(3)", "", "it ended with code 3. Fix: see "),
+    ],
+)
+def test_a_server_that_does_not_start(code: str, engine: str, words: str, tmp_path: Path) -> None:
+    assert words in invoke(*arguments(tmp_path, engine or program(tmp_path, code)), code=1)
+    assert not (tmp_path / "run/config.json").exists()
+
+
+def test_the_server_ends_with_a_training_that_fails(tmp_path: Path) -> None:
+    said = invoke(*arguments(tmp_path, f"{program(tmp_path, ANSWERS)} --max-num-seqs 4"), code=3)
+    assert "load_lora_adapter; got status 404" in said
+    words = (tmp_path / "run/engine.log").read_text(encoding="utf-8").split()
+    assert {"--enable-lora", "--max-lora-rank", "processed_logprobs", "--max-num-seqs"} <= {*words}
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(words[words.index("process") + 1]), 0)
