@@ -13,6 +13,7 @@ MEASUREMENTS = {
     "bfloat16": ("performance.bfloat16", "training in bfloat16 on a CPU, against float32"),
     "gpu": ("performance.gpu", "device tests, SmolLM2, kernels, memory and models of real size, within minutes"),
     "architectures": ("performance.architectures", "every causal architecture of transformers, as a tiny random model"),
+    "engines": ("performance.engines", "tokens a second of the own decoding and of vLLM"),
     "theory": ("performance.theory", "the discount inside actions, exactly"),
     "multikey-learning": ("performance.multikey_learning", "steps every method needs on MultiKey with one key"),
     "perplexity": ("performance.perplexity", "perplexity of texts before and after a training"),

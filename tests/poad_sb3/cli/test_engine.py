@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from poad_runs import invoke
+from token_server import TokenStandIn
 
 ANSWERS = """
 import http.server, os, sys
@@ -52,3 +53,13 @@ def test_the_server_ends_with_a_training_that_fails(tmp_path: Path) -> None:
     assert {"--enable-lora", "--max-lora-rank", "processed_logprobs", "--max-num-seqs"} <= {*words}
     with pytest.raises(ProcessLookupError):
         os.kill(int(words[words.index("process") + 1]), 0)
+
+
+def test_a_run_resumes_at_another_address(tmp_path: Path) -> None:
+    sets = ("action_sampling=free", "n_steps=4", "batch_size=4", "n_epochs=1", "max_new_tokens=3")
+    given = [word for text in sets for word in ("--set", text)]
+    words = ["train", "KeyToken-v0", "--out", str(tmp_path / "run"), "--record-episodes", "0"]
+    for steps, more in (("4", given), ("8", ["--resume"])):
+        with TokenStandIn("pocket") as server:
+            invoke(*words, "--steps", steps, "--set", f"generation_endpoint={server.url}", *more)
+            assert len(server.bodies("/v1/completions")) == 4

@@ -205,7 +205,7 @@ def test_refuses_unreachable_servers_and_invalid_json() -> None:
                 TokenServer(server.url).complete("base", (1,), 10)
         failed = events('{"error": {"message": "out of memory"}}', "[DONE]")
         server.fail(Status(200, failed.body, "text/event-stream"), path="/v1/completions")
-        with pytest.raises(EndpointError, match="got the error .*out of memory"):
+        with pytest.raises(EndpointError, match=r"got the error .*out of memory"):
             TokenServer(server.url).complete("base", (1,), 10)
         url = server.url
     with pytest.raises(EndpointError, match=r"ConnectionRefusedError: .*Fix: check that the server runs"):
