@@ -21,7 +21,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[llm,bench,cli,data,datasci,gguf,openai,scale,video,test]"
+	$(PIP) -e ".[llm,bench,cli,data,datasci,gguf,openai,scale,tune,video,test]"
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
@@ -29,7 +29,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[data,datasci,llm,bench,cli,gguf,openai,scale,video,docs,test]"
+	$(PIP) -e ".[data,datasci,llm,bench,cli,gguf,openai,scale,tune,video,docs,test]"
 	@touch $@
 
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo

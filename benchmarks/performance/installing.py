@@ -40,6 +40,7 @@ USES = {
     "openai": "import openai; openai.OpenAI(api_key='none')",
     "wandb": "import wandb; from poad_sb3.common.callbacks import WandbCallback; WandbCallback('x', mode='offline')",
     "quant": _TRAIN.format("policy_kwargs={'quantization': '8bit'}"),
+    "tune": "import optuna, poad_sb3.tuning",
     "scale": (
         "from poad_sb3.distributed.ray_vec_env import make_ray_envs; "
         "e = make_ray_envs('KeyToken-v0', {}, 2, 1); e.reset(); e.close()"

@@ -17,6 +17,7 @@ from poad_sb3.cli.evaluate import evaluate
 from poad_sb3.cli.export import export
 from poad_sb3.cli.presets import presets
 from poad_sb3.cli.report import report
+from poad_sb3.cli.tune import tune
 from poad_sb3.presets import ALGORITHMS
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.command("eval")(evaluate)
 app.command()(export)
 app.command()(report)
 app.command()(presets)
+app.command()(tune)
 
 
 @app.command()
@@ -41,7 +43,7 @@ def train(
         str | None, typer.Argument(metavar="ENV", help="An id of `lang-envs list`, or module:Id-v0.")
     ] = None,
     algo: Annotated[str | None, typer.Option(help=f"{', '.join(ALGORITHMS)}; POAD by default.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A name of `poad presets`.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A name of `poad presets`, or a file of `poad tune`.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Environment steps in all; 10000 by default.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of everything random; 0 by default.")] = None,
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments; those of the preset, or 1.")] = None,

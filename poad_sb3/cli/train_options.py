@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -49,11 +50,27 @@ def parse_options(settings: Sequence[str] | None, env_settings: Sequence[str] | 
     if not isinstance(given.get(MERGED, {}), dict):
         fail(f"Expected {MERGED} to be a mapping; got {given[MERGED]!r}. Fix: {MERGED}.NAME=VALUE.")
     options = {name: value for name, value in options.items() if value is not None}
+    if options.get("preset", "").endswith(".json"):
+        found = read_preset(Path(options.pop("preset")))
+        options = {"algorithm": found["algorithm"], "n_envs": found["n_envs"], **options}
+        given = {**found["arguments"], **given}
     if "algorithm" in options:
         options["algorithm"] = algorithm_name(options["algorithm"])
     if "warm_start" in options:
         options["warm_start"] = str(Path(options["warm_start"]).resolve())
     return {**options, "given": given, "env_kwargs": parse_settings("--env-set", env_settings or (), fail)}
+
+
+def read_preset(path: Path) -> dict[str, Any]:
+    """Read the result of `poad tune`."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        is_preset = isinstance(content["arguments"], dict) and isinstance(content["n_envs"], int)
+        if not is_preset or not isinstance(content["algorithm"], str):
+            raise TypeError
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        fail(f"Expected a file of `poad tune`; {path} cannot be read ({type(error).__name__}: {error}).")
+    return dict(content)
 
 
 def moved(options: Options) -> dict[str, Any]:

@@ -164,7 +164,7 @@ def warn_of_large_rate(made: LLMOnPolicyAlgorithm) -> None:
     """Warn of a large model with a learning rate that suits a small one, such as the default."""
     if made.lr_schedule(1.0) < SMALL_MODEL_RATE:
         return
-    n_weights = sum(parameter.numel() for parameter in made.policy.lm.base.parameters())
+    n_weights = made.policy.lm.n_weights
     if n_weights > LARGE_MODEL:
         warnings.warn(
             f"Expected a smaller learning_rate for a model of {n_weights / 1e6:,.0f} million weights; "
@@ -177,7 +177,7 @@ def warn_of_large_rate(made: LLMOnPolicyAlgorithm) -> None:
 
 def warn_of_temperature(made: LLMOnPolicyAlgorithm) -> None:
     """Warn of a model that was not made for the task and acts at temperature 1 among listed actions."""
-    n_weights = sum(parameter.numel() for parameter in made.policy.lm.base.parameters())
+    n_weights = made.policy.lm.n_weights
     writes = made.action_sampling in (ActionSampling.FREE, ActionSampling.THINK)
     if made.temperature == 1 and not writes and n_weights > FOREIGN_MODEL:
         warnings.warn(
@@ -194,7 +194,7 @@ def warn_of_bfloat16(made: LLMOnPolicyAlgorithm) -> None:
     from poad_sb3.language_model.loading import cpu_emulates_bfloat16
 
     base = made.policy.lm.base
-    n_weights = sum(parameter.numel() for parameter in base.parameters())
+    n_weights = made.policy.lm.n_weights
     is_rounded = made.device.type == "cpu" and str(base.dtype) == "torch.bfloat16" and n_weights > FOREIGN_MODEL
     if is_rounded and cpu_emulates_bfloat16():
         warnings.warn(

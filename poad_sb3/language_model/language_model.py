@@ -178,6 +178,11 @@ class LanguageModel(nn.Module):
             FSDPModule.reshard(self)
 
     @property
+    def n_weights(self) -> int:
+        """Number of weights of the model, the adapter's included."""
+        return sum(parameter.numel() for parameter in self.base.parameters())
+
+    @property
     def base(self) -> Any:
         """Transformers model; an adapter is inside its layers."""
         return self.network.get_base_model() if isinstance(self.network, PeftModel) else self.network

@@ -1,0 +1,84 @@
+"""Search for arguments: trials that continue, are pruned and refused, and the preset that `poad train` reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from typer.testing import CliRunner
+
+from poad_sb3 import GRPO, POAD
+from poad_sb3.cli.app import app
+from poad_sb3.errors import PoadError
+from poad_sb3.tuning import Range, Search, best_arguments, open_study, run_trials
+
+SMALL = ["MultiKey-v0", "--env-set", "k=1", "--env-set", "d=0", "--steps", "16", "--episodes", "2"]
+EASY = {"k": 1, "d": 0}
+ROLLOUT = {"n_steps": 8, "batch_size": 8}
+
+
+def poad(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [*arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_the_best_trial_is_a_preset_of_poad_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = poad("tune", *SMALL, "--trials", "2", "--out", "search", "--set", "n_steps=16")
+    assert "trial 1:" in shown
+    assert "Best of 2 trials" in shown
+    shown = poad("tune", *SMALL, "--trials", "3", "--out", "search", "--set", "n_steps=16")
+    assert "trial 2:" in shown
+    assert "trial 1:" not in shown, "earlier trials count"
+    assert "steps 16, not 32" in poad("tune", *SMALL, "--steps", "32", "--out", "search", "--set", "n_steps=16", code=1)
+    best = json.loads(Path("search/preset.json").read_text())["arguments"]
+    assert best["n_steps"] == 16
+    assert best["learning_rate"] > 0
+    poad(
+        "train", "MultiKey-v0", "--preset", "search/preset.json", "--steps", "16", "--out", "run", "--set", "gamma=0.5"
+    )
+    config = json.loads(Path("run/config.json").read_text())
+    assert {**config["arguments"], **best, "gamma": 0.5} == config["arguments"]
+    Path("search/preset.json").write_text("{}")
+    assert "cannot be read" in poad("train", "MultiKey-v0", "--preset", "search/preset.json", code=1)
+
+
+def test_only_arguments_that_are_open_and_have_an_effect_are_tried() -> None:
+    space = Search(POAD, "MultiKey-v0", 16, fixed=("n_steps", "gamma")).space()
+    assert isinstance(space["learning_rate"], Range)
+    assert "gae_lambda_token" in space
+    assert not {"n_steps", "gamma", "temperature"} & {*space}
+    assert not {"critic_learning_rate", "gae_lambda"} & {*Search(GRPO, "MultiKey-v0", 16).space()}
+
+
+def test_a_batch_is_a_quarter_of_a_rollout() -> None:
+    assert Search(POAD, "MultiKey-v0", 16, n_envs=2).make(n_steps=32).batch_size == 16
+    assert (
+        Search(POAD, "MultiKey-v0", 16, arguments={"batch_size": 8}, fixed=("batch_size",)).make(n_steps=32).batch_size
+        == 8
+    )
+
+
+def test_a_pruned_trial_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Search(POAD, "MultiKey-v0", 64, arguments=ROLLOUT, fixed=(*ROLLOUT,), env_kwargs=EASY, n_episodes=1)
+    study = open_study(search, tmp_path / "trials.db")
+    monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda self: True)
+    ended: list[Any] = []
+    run_trials(study, search, 1, lambda study, trial: ended.append(trial))
+    assert [trial.state.name for trial in ended] == ["PRUNED"]
+    assert list(ended[0].intermediate_values) == [1]
+    with pytest.raises(PoadError, match="Expected a completed trial"):
+        best_arguments(study, search)
+
+
+def test_a_trial_whose_arguments_are_refused_has_no_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Search(POAD, "MultiKey-v0", 16, arguments=ROLLOUT, fixed=(*ROLLOUT,), env_kwargs=EASY, n_episodes=1)
+    space = search.space()
+    monkeypatch.setattr(Search, "space", lambda self: {**space, "clip_range": (-1.0,)})
+    ended: list[str] = []
+    run_trials(open_study(search, tmp_path / "trials.db"), search, 2, lambda _, trial: ended.append(trial.state.name))
+    assert ended == ["FAIL", "FAIL"]
