@@ -152,7 +152,6 @@ def open_study(search: Search, path: Path) -> optuna.Study:
         direction="maximize",
         pruner=library.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
     )
-    study.sampler = library.samplers.TPESampler(seed=search.seed + len(study.trials), constant_liar=True)
     searched = json.loads(json.dumps(vars(search), default=lambda kind: kind.__name__))
     for name, value in searched.items():
         if study.user_attrs.setdefault(name, value) != value:
@@ -161,6 +160,9 @@ def open_study(search: Search, path: Path) -> optuna.Study:
                 f"{value}. Fix: another --out."
             )
         study.set_user_attr(name, value)
+    n_sessions = study.user_attrs.get("sessions", 0)
+    study.set_user_attr("sessions", n_sessions + 1)  # each of several processes tries other values
+    study.sampler = library.samplers.TPESampler(seed=search.seed + n_sessions, constant_liar=True)
     return study
 
 
@@ -197,9 +199,11 @@ def run_trials(
         return float(np.mean(watch.returns))
 
     states = library.trial.TrialState
-    left = n_trials - len(study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED, states.FAIL)))
+    ended = (states.COMPLETE, states.PRUNED, states.FAIL)
+    left = n_trials - len(study.get_trials(deepcopy=False, states=ended))
     if left > 0:
-        study.optimize(score, n_trials=left, catch=(PoadError, ValueError), callbacks=[done])
+        stop = library.study.MaxTrialsCallback(n_trials, states=ended)  # where other processes try some of them
+        study.optimize(score, n_trials=left, catch=(PoadError, ValueError), callbacks=[done, stop])
 
 
 class _Watch(BaseCallback):
