@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from benchmarks.reports.statistics import SETTLED, holm, probability_of_improvement, rank_test
+from benchmarks.reports.rank_tests import SETTLED, holm, probability_of_improvement, rank_test
 from benchmarks.runner.results import METRICS, Cell, normalised
 from lang_envs.report import Metric, Table
 from lang_envs.report.page import printed

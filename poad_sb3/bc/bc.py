@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -170,13 +169,7 @@ class BC:
         prefixes are those of a policy in training.
         """
         kind = TokenCritic if isinstance(critic, TokenCritic) else StateCritic
-        credit = replace(
-            self.algorithm.credit,
-            gae_lambda=1.0,
-            gae_lambda_token=1.0,
-            gae_lambda_thought=None,
-            gae_alpha_thought=None,
-        )
+        credit = self.algorithm.credit.without_traces()
         spaces = self.policy.observation_space, self.policy.action_space
         buffer = TokenRolloutBuffer(len(self._transitions), *spaces, self.policy.device, estimator=credit, critic=kind)
         for transition in self._transitions:

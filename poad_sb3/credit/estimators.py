@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,6 +147,10 @@ class Estimator(ABC):
     def credits_thoughts_apart(self) -> bool:
         """Whether thoughts have a discount or a lambda of their own."""
         return not (self.gamma_thought is self.gae_lambda_thought is self.gae_alpha_thought is None)
+
+    def without_traces(self) -> Self:
+        """Return the estimator with lambdas of 1: its returns are those of the rewards alone where values are 0."""
+        return replace(self, gae_lambda=1.0, gae_lambda_token=1.0, gae_lambda_thought=None, gae_alpha_thought=None)
 
     def discount_and_trace(self, rollout: Rollout) -> tuple[float | Floats, float | Floats]:
         """Return discount and GAE lambda inside actions; of each token, `[steps, envs, tokens]`, if thoughts differ."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from benchmarks.reports.statistics import SETTLED, difference, holm, rank_test
+from benchmarks.reports.rank_tests import SETTLED, difference, holm, rank_test
 from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.tuning import LEARNED_SHARE, Arguments, Comparison, area

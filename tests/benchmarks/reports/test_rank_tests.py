@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.reports.statistics import difference, holm, probability_of_improvement, rank_test
+from benchmarks.reports.rank_tests import difference, holm, probability_of_improvement, rank_test
 from lang_envs.report.statistics import estimate, interquartile_mean, learning_curve, mean, wilson_interval
 
 
