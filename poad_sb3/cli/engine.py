@@ -14,13 +14,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lang_envs.cli.common import echo
-from lang_envs.sandbox.confinement.privileges import die_with_parent
+from lang_envs.sandbox.confinement.privileges import prctl
 from poad_sb3.cli.common import fail
 from poad_sb3.errors import EndpointError
 from poad_sb3.language_model.loading import located
@@ -37,6 +36,7 @@ _ON_CPU = ("--enforce-eager", "--no-enable-chunked-prefill")
 _DEFAULTS = {"VLLM_NO_USAGE_STATS": "1"}
 _DEFAULTS_ON_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCH_COMPILE_DISABLE": "1"}
 """1 GiB, since the default is most of the memory; no cores of its own; and no compiler at the first request."""
+_PR_SET_PDEATHSIG = 1
 _SECONDS_BETWEEN_LINES = 30
 _SECONDS_TO_END = 15
 
@@ -97,13 +97,19 @@ def serving(command: Sequence[str], arguments: Sequence[str], url: str, log: Pat
         # A session of its own: Ctrl-C reaches the training first, which then stops the server.
         server = subprocess.Popen(
             words, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            preexec_fn=partial(die_with_parent, os.getpid()),
+            preexec_fn=_end_with_parent,
         )  # fmt: skip
     try:
         _wait(server, url, log)
         yield server
     finally:
         _stop(server)
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end the server with a training that is killed. It ends its workers itself."""
+    if sys.platform == "linux":
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:

@@ -159,7 +159,7 @@ class TokenServer:
         request = urllib.request.Request(f"{self.url}{path}", data, {"Content-Type": "application/json"})
         if self._key:
             request.add_unredirected_header("Authorization", f"Bearer {self._key}")
-        until, kind, fix = time.monotonic() + self.timeout, EndpointError, ""
+        until, kind, fix = math.inf, EndpointError, ""
         while True:
             try:
                 with urllib.request.urlopen(request, timeout=self.timeout) as response:
@@ -174,6 +174,10 @@ class TokenServer:
                     fix = f"export {_KEY}, the key that the server was started with"
                 elif error.code == 404:
                     kind = _UnknownError
+                elif path == "/load_lora_adapter":
+                    fix = "let it run the policy's base model, with a --max-lora-rank that the adapter fits in"
+                else:
+                    fix = "see the log of the server"
                 break
             except (OSError, http.client.HTTPException) as error:
                 cause = getattr(error, "reason", error)
@@ -183,6 +187,7 @@ class TokenServer:
                     fix = "see whether the server hangs; if it is only slow, fewer generation_requests"
                 if not isinstance(cause, ConnectionError | http.client.HTTPException) or not self._has_answered:
                     break
+                until = min(until, time.monotonic() + self.timeout)
                 if time.monotonic() > until:
                     why += f" (for {self.timeout:g} s)"
                     break
@@ -204,7 +209,10 @@ class TokenServer:
         if not isinstance(answer, dict):
             raise EndpointError(f"Expected a JSON object of {self.url}; got {content[:100]!r}. Fix: its URL with /v1.")
         if "error" in answer:
-            raise EndpointError(f"Expected a completion of {self.url}; got the error {str(answer['error'])[:300]}.")
+            raise EndpointError(
+                f"Expected a completion of {self.url}; got the error {str(answer['error'])[:300]}. "
+                "Fix: see the log of the server."
+            )
         return answer
 
 
