@@ -53,7 +53,8 @@ def parse_options(settings: Sequence[str] | None, env_settings: Sequence[str] | 
     if options.get("preset", "").endswith(".json"):
         found = read_preset(Path(options.pop("preset")))
         options = {"algorithm": found["algorithm"], "n_envs": found["n_envs"], **options}
-        given = {**found["arguments"], **given}
+        policy = {**(found["arguments"].get(MERGED) or {}), **(given.get(MERGED) or {})}
+        given = {**found["arguments"], **given, **({MERGED: policy} if policy else {})}
     if "algorithm" in options:
         options["algorithm"] = algorithm_name(options["algorithm"])
     if "warm_start" in options:
@@ -65,9 +66,10 @@ def read_preset(path: Path) -> dict[str, Any]:
     """Read the result of `poad tune`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        is_preset = isinstance(content["arguments"], dict) and isinstance(content["n_envs"], int)
-        if not is_preset or not isinstance(content["algorithm"], str):
-            raise TypeError
+        arguments, n_envs = content["arguments"], content["n_envs"]
+        is_preset = isinstance(arguments, dict) and isinstance(arguments.get(MERGED) or {}, dict)
+        if not is_preset or not isinstance(n_envs, int) or n_envs < 1 or not isinstance(content["algorithm"], str):
+            raise TypeError("other values")
     except (OSError, ValueError, KeyError, TypeError) as error:
         fail(f"Expected a file of `poad tune`; {path} cannot be read ({type(error).__name__}: {error}).")
     return dict(content)
