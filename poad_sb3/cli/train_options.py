@@ -51,10 +51,10 @@ def parse_options(settings: Sequence[str] | None, env_settings: Sequence[str] | 
         fail(f"Expected {MERGED} to be a mapping; got {given[MERGED]!r}. Fix: {MERGED}.NAME=VALUE.")
     options = {name: value for name, value in options.items() if value is not None}
     if options.get("preset", "").endswith(".json"):
-        found = read_preset(Path(options.pop("preset")))
-        options = {"algorithm": found["algorithm"], "n_envs": found["n_envs"], **options}
-        policy = {**(found["arguments"].get(MERGED) or {}), **(given.get(MERGED) or {})}
-        given = {**found["arguments"], **given, **({MERGED: policy} if policy else {})}
+        tuned = read_preset(Path(options.pop("preset")))
+        options = {"algorithm": tuned["algorithm"], "n_envs": tuned["n_envs"], **options}
+        policy = {**(tuned["arguments"].get(MERGED) or {}), **(given.get(MERGED) or {})}
+        given = {**tuned["arguments"], **given, **({MERGED: policy} if policy else {})}
     if "algorithm" in options:
         options["algorithm"] = algorithm_name(options["algorithm"])
     if "warm_start" in options:
