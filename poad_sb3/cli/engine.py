@@ -43,7 +43,10 @@ _SECONDS_TO_END = 15
 
 def program(engine: str) -> list[str]:
     """Return the command of `--engine`: vLLM's program or its path, and more arguments of `vllm serve`; or fail."""
-    name, *more = shlex.split(engine) or ["vllm"]
+    try:
+        name, *more = shlex.split(engine) or ["vllm"]
+    except ValueError as error:
+        fail(f"Expected a command after --engine; got {engine!r} ({error}).")
     path = shutil.which(name)
     if path is None:
         fail(
@@ -127,7 +130,7 @@ def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):  # its workers are processes of the same group
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses a group that has ended
             os.killpg(server.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             server.wait(_SECONDS_TO_END)

@@ -37,6 +37,7 @@ def arguments(folder: Path, engine: str) -> list[str]:
 @pytest.mark.parametrize(
     ("code", "engine", "words"),
     [
+        ("", "vllm '", 'got "vllm \'" (No closing quotation)'),
         ("", "no-such-vllm", "there is no 'no-such-vllm' here. Fix: pip install vllm"),
         ("raise SystemExit(3)", "", "it ended with code 3. Fix: see "),
     ],
