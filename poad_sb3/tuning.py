@@ -111,6 +111,9 @@ class Search:
         rates = _RATES[made.policy.lm.n_weights > LARGE_MODEL]
         family = self.env_id.rpartition(":")[2].split("-")[0]
         space = {"learning_rate": rates, "critic_learning_rate": rates, **SPACES.get(family, SPACES[""])}
+        most = self.steps / self.n_evaluations / self.n_envs  # else trials of few, long rollouts had fewer evaluations
+        n_steps = space["n_steps"]
+        space["n_steps"] = tuple(number for number in n_steps if number <= most) or n_steps[:1]
         closed = {*self.fixed, *useless_arguments(made)}
         return {name: values for name, values in space.items() if name not in closed}
 
@@ -132,26 +135,32 @@ def open_study(search: Search, path: Path) -> optuna.Study:
     Several processes of one machine may open it at a time.
 
     Raises:
-        PoadError: If the file holds the trials of another search.
+        PoadError: If the file cannot be opened, or holds the trials of another search.
         MissingExtraError: If optuna is not installed.
     """
     library = _optuna()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", library.exceptions.ExperimentalWarning)
-        storage = library.storages.RDBStorage(
-            f"sqlite:///{path}",
-            engine_kwargs={"connect_args": {"timeout": 60}},
-            heartbeat_interval=_HEARTBEAT,
-            heartbeat_stale_trial_callback=library.storages.RetryHeartbeatStaleTrialCallback(max_retry=2),
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", library.exceptions.ExperimentalWarning)
+            storage = library.storages.RDBStorage(
+                f"sqlite:///{path}",
+                engine_kwargs={"connect_args": {"timeout": 60}},
+                heartbeat_interval=_HEARTBEAT,
+                heartbeat_stale_trial_callback=library.storages.RetryHeartbeatStaleTrialCallback(max_retry=2),
+            )
+        study: optuna.Study = library.create_study(
+            study_name="poad",
+            storage=storage,
+            load_if_exists=True,
+            direction="maximize",
+            pruner=library.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
         )
-    study: optuna.Study = library.create_study(
-        study_name="poad",
-        storage=storage,
-        load_if_exists=True,
-        direction="maximize",
-        pruner=library.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
-    )
+    except Exception as error:  # of optuna, SQLAlchemy or Alembic
+        raise PoadError(
+            f"Expected trials of optuna in {path}; it cannot be opened ({str(error).splitlines()[0]}). "
+            "Fix: another --out."
+        ) from error
     searched = json.loads(json.dumps(vars(search), default=lambda kind: kind.__name__))
     for name, value in searched.items():
         if study.user_attrs.setdefault(name, value) != value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,18 @@ import typer
 from rich.table import Table
 
 from lang_envs.cli.common import console, echo, parse_settings
-from poad_sb3.cli.common import EnvSettings, Settings, algorithm, environments, fail, require_llm
+from lang_envs.files import write_text
+from poad_sb3.cli.common import (
+    INTERRUPTED,
+    STOPPED,
+    EnvSettings,
+    Settings,
+    algorithm,
+    environments,
+    fail,
+    require_llm,
+)
+from poad_sb3.errors import PoadError
 
 if TYPE_CHECKING:
     import optuna
@@ -44,7 +56,7 @@ def tune(
     search = Search(
         kind, env_id, steps, config.n_envs, config.given, fixed, config.env_kwargs, seed=seed, n_episodes=episodes
     )
-    folder = out or Path("runs") / f"tune-{config.algorithm}-{env_id.replace(':', '-')}"
+    folder = out or Path("runs") / f"tune-{config.algorithm}-{env_id.replace('/', '-').replace(':', '-')}"
     study = open_study(search, folder / "trials.db")
 
     def done(_: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
@@ -52,12 +64,21 @@ def tune(
         tried = ", ".join(f"{name}={_short(value)}" for name, value in trial.params.items())
         echo(f"trial {trial.number}: {trial.state.name.lower()}, {score} ({tried})")
 
-    run_trials(study, search, trials, done)
+    try:
+        run_trials(study, search, trials, done)
+    except PoadError:
+        raise
+    except KeyboardInterrupt:
+        echo("poad: interrupted; the same command continues.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:  # environments may raise anything
+        fail(f"A trial stopped ({type(error).__name__}: {error}). The same command continues with the next.", STOPPED)
     arguments = best_arguments(study, search)
     file = folder / "preset.json"
     content = {
         "algorithm": config.algorithm,
         "env_id": env_id,
+        "env_kwargs": config.env_kwargs,
         "n_envs": config.n_envs,
         "arguments": arguments,
         "score": study.best_value,
@@ -66,14 +87,14 @@ def tune(
         "steps": steps,
         "versions": runs.session([], 0)["versions"],
     }
-    file.with_suffix(".tmp").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    file.with_suffix(".tmp").replace(file)
+    write_text(file, json.dumps(content, indent=2) + "\n")
     table = Table("argument", "best", "importance", box=None)
     for name, share in importances(study).items():
         table.add_row(name, _short(study.best_params[name]), f"{share:.2f}")
     console().print(table)
     echo(f"Best of {len(study.trials)} trials: {study.best_value:.3f}, the mean return over its evaluations.")
-    echo(f"poad train {env_id} --preset {file}")
+    of_env = [word for setting in env_settings or () for word in ("--env-set", setting)]
+    echo(shlex.join(["poad", "train", env_id, "--preset", str(file), *of_env]))
 
 
 def _short(value: Any) -> str:

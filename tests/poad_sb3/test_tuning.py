@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from poad_sb3 import GRPO, POAD
 from poad_sb3.cli.app import app
+from poad_sb3.cli.train_options import parse_options
 from poad_sb3.errors import PoadError
 from poad_sb3.tuning import Range, Search, best_arguments, open_study, run_trials
 
@@ -45,6 +46,41 @@ def test_the_best_trial_is_a_preset_of_poad_train(tmp_path: Path, monkeypatch: p
     assert {**config["arguments"], **best, "gamma": 0.5} == config["arguments"]
     Path("search/preset.json").write_text("{}")
     assert "cannot be read" in poad("train", "MultiKey-v0", "--preset", "search/preset.json", code=1)
+
+
+def test_policy_arguments_are_laid_over_those_of_a_preset_file(tmp_path: Path) -> None:
+    file = tmp_path / "preset.json"
+    content = {"algorithm": "POAD", "n_envs": 2, "arguments": {"policy_kwargs": {"dtype": "float32"}}}
+    file.write_text(json.dumps(content))
+    given = parse_options(["policy_kwargs.critic_whitening=false"], None, preset=str(file))["given"]
+    assert given == {"policy_kwargs": {"dtype": "float32", "critic_whitening": False}}
+    for wrong in ({"n_envs": 0}, {"arguments": {"policy_kwargs": 3}}):
+        file.write_text(json.dumps({**content, **wrong}))
+        assert "cannot be read" in poad("train", "MultiKey-v0", "--preset", str(file), code=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "code"),
+    [(KeyboardInterrupt(), "the same command continues", 130), (RuntimeError("boom"), "(RuntimeError: boom)", 3)],
+)
+def test_a_search_that_stops_says_so_in_a_line(
+    error: BaseException, words: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("poad_sb3.tuning.run_trials", stop)
+    assert words in poad("tune", *SMALL, "--out", str(tmp_path), code=code)
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trials.db").write_text("no database, and longer than a header of SQLite" * 9)
+    with pytest.raises(PoadError, match="cannot be opened"):
+        open_study(Search(POAD, "MultiKey-v0", 16), tmp_path / "trials.db")
+
+
+def test_every_trial_has_all_evaluations() -> None:
+    assert Search(POAD, "MultiKey-v0", 4096, n_envs=8).space()["n_steps"] == (32, 64, 128)
 
 
 def test_only_arguments_that_are_open_and_have_an_effect_are_tried() -> None:
