@@ -157,9 +157,9 @@ def open_study(search: Search, path: Path) -> optuna.Study:
             pruner=library.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1),
         )
     except Exception as error:  # of optuna, SQLAlchemy or Alembic
+        cause = (str(error).splitlines() or [type(error).__name__])[0]
         raise PoadError(
-            f"Expected trials of optuna in {path}; it cannot be opened ({str(error).splitlines()[0]}). "
-            "Fix: another --out."
+            f"Expected trials of optuna in {path}; it cannot be opened ({cause}). Fix: another --out."
         ) from error
     searched = json.loads(json.dumps(vars(search), default=lambda kind: kind.__name__))
     for name, value in searched.items():
