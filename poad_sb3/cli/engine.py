@@ -117,9 +117,10 @@ def _end_with_parent() -> None:
 
 def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
     begun = line = time.monotonic()
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not reach this machine
     while server.poll() is None:
         with contextlib.suppress(OSError):
-            urllib.request.urlopen(f"{url.removesuffix('/v1')}/health", timeout=5).close()
+            opener.open(f"{url.removesuffix('/v1')}/health", timeout=5).close()
             return
         if time.monotonic() > line + _SECONDS_BETWEEN_LINES:
             line = time.monotonic()
