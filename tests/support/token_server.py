@@ -128,14 +128,14 @@ class TokenStandIn(LoopbackStandIn):
         listed = log_probs.tolist()[: -1 if self.fault == "short" else None]
         name = BASE if self.fault == "renamed" else body["model"]
         parts = []
-        for place, token in enumerate(ids):  # a part for each token; vLLM may send several together
+        for position, token in enumerate(ids):  # a part for each token; vLLM may send several together
             choice = {
                 "index": 0,
                 "text": "",
                 "finish_reason": "stop" if token is ids[-1] else None,
-                "logprobs": {"token_logprobs": listed[place : place + 1]},
+                "logprobs": {"token_logprobs": listed[position : position + 1]},
                 "token_ids": [token],
-                "prompt_token_ids": None if place else [*prompt, 5] if self.fault == "reread" else [*prompt],
+                "prompt_token_ids": None if position else [*prompt, 5] if self.fault == "reread" else [*prompt],
             }
             if self.fault == "plain":
                 del choice["token_ids"]

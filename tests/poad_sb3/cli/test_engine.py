@@ -48,8 +48,8 @@ def test_a_server_that_does_not_start(code: str, engine: str, words: str, tmp_pa
 
 
 def test_the_server_ends_with_a_training_that_fails(tmp_path: Path) -> None:
-    said = invoke(*arguments(tmp_path, f"{program(tmp_path, ANSWERS)} --max-num-seqs 4"), code=3)
-    assert "load_lora_adapter; got status 404" in said
+    message = invoke(*arguments(tmp_path, f"{program(tmp_path, ANSWERS)} --max-num-seqs 4"), code=3)
+    assert "load_lora_adapter; got status 404" in message
     words = (tmp_path / "run/engine.log").read_text(encoding="utf-8").split()
     assert {"--enable-lora", "--max-lora-rank", "processed_logprobs", "--max-num-seqs"} <= {*words}
     with pytest.raises(ProcessLookupError):

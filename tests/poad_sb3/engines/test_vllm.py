@@ -136,8 +136,8 @@ class Watch(BaseCallback):
         self.server, self.listed, self.logged = server, list[list[str]](), list[dict[str, float]]()
 
     def _on_rollout_end(self) -> None:
-        own = distribution_of(self.model)._name  # a training that has ended leaves its last one
-        self.listed.append([name for name in self.server.adapters() if name.endswith(own)])
+        last = distribution_of(self.model)._name  # a training that has ended leaves its last one
+        self.listed.append([name for name in self.server.adapters() if name.endswith(last)])
 
     def _on_rollout_start(self) -> None:
         self.logged.append({**self.logger.name_to_value})
