@@ -387,9 +387,9 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         if self.action_sampling == AUTO:
             self.action_sampling = kind.action_sampling
             chosen.append(f"action_sampling={self.action_sampling!r}")
-        elif kind is not ActionKind.LISTED and self.action_sampling != ActionSampling.FREE:
+        elif kind is not ActionKind.LISTED and self.action_sampling not in (ActionSampling.FREE, ActionSampling.THINK):
             raise UnsupportedEnvError(
-                "Expected action_sampling='free', since any text is an action of this environment; got "
+                "Expected action_sampling='free' or 'think', since any text is an action of this environment; got "
                 f"{self.action_sampling!r}. Fix: leave it out."
             )
         is_new = self.base_fingerprint is None  # a checkpoint keeps its model in any environment
@@ -672,7 +672,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     def _record_rollout(self, rollout_buffer: TokenRolloutBuffer) -> None:
         if self.whole_episodes:
             self.logger.record("rollout/truncated_share", rollout_buffer.truncated_share)
-        if self.action_sampling != ActionSampling.FREE:
+        if self.action_sampling not in (ActionSampling.FREE, ActionSampling.THINK):
             return
         share = rollout_buffer.n_too_long / int(rollout_buffer.counted.sum())
         self.logger.record("rollout/too_long_share", share)

@@ -80,7 +80,8 @@ class FreeDistribution(ActionDistribution):
             ObservationError: Always.
         """
         raise ObservationError(
-            "Expected an action distribution over listed actions; got action_sampling='free'. Fix: 'trie'."
+            "Expected a distribution over listed actions; any text is an action here. Fix: action_sampling='trie', if "
+            "the environment lists its actions."
         )
 
     def token_choices(

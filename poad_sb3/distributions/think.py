@@ -1,4 +1,4 @@
-"""`ThinkDistribution`: a free thought, then an admissible action on the trie; one sequence of tokens."""
+"""`ThinkDistribution`: a free thought, then an action on the trie or in free text; one sequence of tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from poad_sb3.distributions.action_trie import Decision, TokenIds, action_log_probs
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenChoice, TokenPath
-from poad_sb3.distributions.free import choices_on_path, generate, require_whole_vocabulary
+from poad_sb3.distributions.free import FreeDistribution, choices_on_path, generate, require_whole_vocabulary
 from poad_sb3.distributions.trie import TokenizedQuestion, TrieDistribution, branch_row, scores_by_row
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.decoding import Decoding
@@ -22,7 +22,7 @@ __all__ = ["ThinkDistribution"]
 
 
 class ThinkDistribution(TrieDistribution):
-    """Tokens of the whole vocabulary up to a mark, then the trie of admissible actions.
+    """Tokens of the whole vocabulary up to a mark, then the trie of admissible actions, or free text without a list.
 
     pi(thought, action | question) = pi(thought | question) pi(action | question, thought)
 
@@ -33,7 +33,7 @@ class ThinkDistribution(TrieDistribution):
 
     Args:
         lm: Language model.
-        sampling: Sampling settings: temperature, top-k, top-p and those of thoughts.
+        sampling: Sampling settings: temperature, top-k, top-p, and those of thoughts and of free actions.
 
     Raises:
         ObservationError: If the tokenizer cannot spell a mark.
@@ -43,6 +43,7 @@ class ThinkDistribution(TrieDistribution):
 
     def __init__(self, lm: LanguageModel, sampling: SamplingSettings) -> None:
         super().__init__(lm, float(sampling.temperature))
+        self._free, self._sampling = FreeDistribution(lm, sampling), sampling
         self._max_tokens, (start, self._end) = sampling.max_thought_tokens, sampling.thought_marks
         self._thoughts = replace(
             sampling, action_sampling=ActionSampling.FREE, max_new_tokens=self._max_tokens, stop=(self._end,)
@@ -56,12 +57,11 @@ class ThinkDistribution(TrieDistribution):
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
     ) -> list[SampledAction]:
         """See `ActionDistribution.sample`."""
-        uniforms = np.stack([rng.random(self._max_tokens) for rng in rngs])
-        return self._act(questions, uniforms, rngs, cache)
+        return self._act(questions, rngs, cache)
 
     def mode(self, questions: Sequence[Question], cache: ScoreCache) -> list[SampledAction]:
         """Decode a thought greedily, then choose the most probable action after it."""
-        return self._act(questions, None, [None] * len(questions), cache)
+        return self._act(questions, [None] * len(questions), cache)
 
     def path(self, question: Question, text: str) -> TokenPath:
         """Return the tokens of a thought, its mark and an action, `"thought</think>action"`.
@@ -74,7 +74,7 @@ class ThinkDistribution(TrieDistribution):
                 not admissible.
         """
         thought, mark, action = text.partition(self._end)
-        if action not in (question.actions or ()):
+        if question.actions is not None and action not in question.actions:
             action = action.strip()  # spaces that the token at the end of a mark may bring along
         if not mark:
             raise ObservationError(
@@ -93,7 +93,8 @@ class ThinkDistribution(TrieDistribution):
             )
         decisions = tuple(Decision(position, (), token) for position, token in enumerate(tokens[:n_decisions]))
         thought_path = TokenPath(self.prompt(question), tokens, decisions, temperature=self.temperature)
-        return _joined_path(thought_path, tokens, super().path(question, action))
+        after = self._free.path(question, action) if question.actions is None else super().path(question, action)
+        return _joined_path(thought_path, tokens, after)
 
     def _written(self, thought: str) -> tuple[TokenIds, bool]:
         """Return the tokens of a thought's text before its mark, and whether the last is an end token of the model."""
@@ -105,7 +106,13 @@ class ThinkDistribution(TrieDistribution):
         return (self.lm.action_ids(thought)[:-1] if thought else ()), False
 
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
-        """Return the probability of every admissible action after the greedy thought."""
+        """Return the probability of every admissible action after the greedy thought.
+
+        Raises:
+            ObservationError: If any text is an action.
+        """
+        if question.actions is None:
+            return self._free.probabilities(question, cache)
         _, (tree,) = self._think([question], None, cache)
         log_probs = action_log_probs(tree.trie, self._scores_of([tree.row], cache)[0])
         return dict(zip(question.actions or (), np.exp(log_probs).tolist(), strict=True))
@@ -127,6 +134,8 @@ class ThinkDistribution(TrieDistribution):
 
     def n_behind(self, question: Question) -> int:
         """Return the number of tokens that may follow a thought: its mark and the longest action."""
+        if question.actions is None:
+            return len(self._closing) + self._sampling.max_new_tokens
         longest = max(map(len, self._actions(question.actions).trie.sequences)) if question.actions else 1
         return len(self._closing) + longest
 
@@ -164,27 +173,40 @@ class ThinkDistribution(TrieDistribution):
         return len(tree.prompt) + max(map(len, tree.trie.sequences)) <= self.lm.max_length + 1
 
     def _act(
-        self,
-        questions: Sequence[Question],
-        uniforms: NDArray[np.float64] | None,
-        rngs: Sequence[np.random.Generator | None],
-        cache: ScoreCache,
+        self, questions: Sequence[Question], rngs: Sequence[np.random.Generator | None], cache: ScoreCache
     ) -> list[SampledAction]:
-        """Write thoughts, choose an action after each, and join both."""
-        thoughts, trees = self._think(questions, uniforms, cache)
-        chosen = self._choose(questions, trees, rngs, cache)
+        """Write thoughts, choose or write an action after each, and join both; greedily without generators."""
+        uniforms = _uniforms(rngs, self._max_tokens)
+        if all(question.actions is None for question in questions):
+            prompts, reserves = [self.prompt(question) for question in questions], [*map(self.n_behind, questions)]
+            thoughts = generate(self.lm, prompts, self._thoughts, uniforms, reserves)
+            prompts = [self._prompt_after(thought) for thought in thoughts]
+            chosen = generate(self.lm, prompts, self._sampling, _uniforms(rngs, self._sampling.max_new_tokens))
+        else:
+            thoughts, trees = self._think(questions, uniforms, cache)
+            chosen = self._choose(questions, trees, rngs, cache)
         return [_joined(thought, action) for thought, action in zip(thoughts, chosen, strict=True)]
+
+    def _prompt_after(self, thought: SampledAction) -> TokenIds:
+        """Return the token ids of a prompt, of a thought and of the mark that ends it."""
+        tokens = thought.path.action
+        closing = () if self._end in self.lm.prompter.action_text(tokens) else self._closing
+        return (*thought.path.prompt, *tokens, *closing)
 
     def _trees(self, questions: Sequence[Question], thoughts: Sequence[SampledAction]) -> list[TokenizedQuestion]:
         """Return the tries of the actions, each behind its question, thought and mark."""
         trees = []
         for question, thought in zip(questions, thoughts, strict=True):
-            actions, tokens = self._actions(question.actions), thought.path.action
-            closing = () if self._end in self.lm.prompter.action_text(tokens) else self._closing
-            prompt = (*thought.path.prompt, *tokens, *closing)
+            actions, prompt = self._actions(question.actions), self._prompt_after(thought)
             row = branch_row(prompt, actions.branches)._replace(temperature=self.temperature)
             trees.append(TokenizedQuestion(prompt, actions.trie, row))
         return trees
+
+
+def _uniforms(rngs: Sequence[np.random.Generator | None], n: int) -> NDArray[np.float64] | None:
+    """Return n random numbers of each generator; None where there is none."""
+    drawn = [rng.random(n) for rng in rngs if rng is not None]
+    return np.stack(drawn) if drawn else None
 
 
 def _joined(thought: SampledAction, action: SampledAction) -> SampledAction:

@@ -19,7 +19,7 @@ class ActionSampling(StrEnum):
     FREE = "free"
     """Token by token, among the whole vocabulary."""
     THINK = "think"
-    """A free thought, then an action token by token on the trie of admissible actions."""
+    """A free thought, then an action: on the trie where actions are listed, free where any text is an action."""
 
 
 AUTO = "auto"
@@ -54,8 +54,8 @@ class SamplingSettings(Settings):
     action_sampling: str = setting(
         AUTO,
         Choice(words=(AUTO, *ActionSampling)),
-        "trie, candidates (TWOSOME), free, or think (a free thought, then the trie); auto takes the trie where the "
-        "environment lists admissible actions, and free where any text is an action",
+        "trie, candidates (TWOSOME), free, or think (a free thought, then an action on the trie or in free text); auto "
+        "takes the trie where the environment lists admissible actions, and free where any text is an action",
     )
     candidate_normalization: str = setting(
         Normalization.WORD,

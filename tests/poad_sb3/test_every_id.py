@@ -6,7 +6,7 @@ import io
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,12 +15,11 @@ import torch
 from stable_baselines3.common import vec_env
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
-from toy import LampEnv
+from toy import OpenLampEnv
 from walk import IDS
 
 import poad_sb3
 from lang_envs import ENV_ROWS, FOREIGN_ROWS, EnvRow
-from lang_envs.core import Outcome
 from lang_envs.wrappers import AdmissibleObservation
 from poad_sb3 import BADQ, GLAM, POAD, TWOSOME, ObservationError, UnsupportedEnvError
 from poad_sb3.presets import ALGORITHMS
@@ -80,25 +79,20 @@ def test_the_choice_is_logged_once_and_kept_in_the_checkpoint(
     assert (loaded.action_sampling, loaded.policy_kwargs["model"]) == ("free", "pocket-coder")
 
 
-def test_an_environment_of_text_is_written_to_by_the_pocket_model() -> None:
-    class Echo(LampEnv):
-        """Any text is an action."""
-
-        metadata: ClassVar[dict[str, Any]] = {**LampEnv.metadata, "actions": "text"}
-
-        def _listed_actions(self) -> None:  # type: ignore[override]
-            return None
-
-        def _execute(self, text: str) -> Outcome:
-            return self._pass_time()
-
-    model = POAD("LLMPolicy", Echo(), n_steps=2, max_new_tokens=4).learn(2)
+def test_an_environment_of_text_is_written_to_by_the_pocket_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    thinker = POAD(
+        "LLMPolicy", OpenLampEnv(), action_sampling="think", max_thought_tokens=3, max_new_tokens=4, n_steps=4
+    )
+    thinker.learn(8)
+    assert thinker.logger.name_to_value["train/first_ratio_error"] < 1e-4
+    assert thinker.logger.name_to_value["rollout/too_long_share"] == 0
+    model = POAD("LLMPolicy", OpenLampEnv(), n_steps=2, max_new_tokens=4).learn(2)
     assert (model.action_sampling, model.policy.lm.source.name) == ("free", "pocket")
-    observation, _ = AdmissibleObservation(Echo()).reset(seed=0)
+    observation, _ = AdmissibleObservation(OpenLampEnv()).reset(seed=0)
     assert model.action_space.contains(model.predict(observation)[0])
-    Echo.metadata["actions"] = "sung"
+    monkeypatch.setitem(OpenLampEnv.metadata, "actions", "sung")
     with pytest.raises(UnsupportedEnvError, match=r"one of .*'listed', 'text', 'code'.*got 'sung'"):
-        POAD("LLMPolicy", Echo())
+        POAD("LLMPolicy", OpenLampEnv())
 
 
 @pytest.mark.one_table

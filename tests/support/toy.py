@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis
 import numpy as np
@@ -119,6 +119,18 @@ class EndsAtItsLimit(LampEnv):
         return outcome._replace(truncated=outcome.terminated)
 
 
+class OpenLampEnv(LampEnv):
+    """Any text is an action."""
+
+    metadata: ClassVar[dict[str, Any]] = {**LampEnv.metadata, "actions": "text"}
+
+    def _listed_actions(self) -> None:  # type: ignore[override]
+        return None
+
+    def _execute(self, text: str) -> Outcome:
+        return self._pass_time()
+
+
 class Collector(POAD):
     """POAD without its update: `learn` fills the rollout buffer and leaves the rest to the test."""
 
@@ -127,10 +139,15 @@ class Collector(POAD):
 
 
 def make_agent(
-    kind: type[POAD] = POAD, *, n_envs: int = 1, env: Mapping[str, Any] | None = None, **kwargs: Any
+    kind: type[POAD] = POAD,
+    *,
+    lamp: type[LampEnv] = LampEnv,
+    n_envs: int = 1,
+    env: Mapping[str, Any] | None = None,
+    **kwargs: Any,
 ) -> POAD:
     """An agent on lamps, by default with a small critic and rollouts of 16 steps."""
-    make = partial(LampEnv, **(env or {}))
+    make = partial(lamp, **(env or {}))
     lamps = make() if n_envs == 1 else DummyVecEnv([make] * n_envs)
     kwargs = {"n_steps": 16, "seed": 0, "policy_kwargs": {"critic_arch": (32, 16)}, **kwargs}
     return kind("LLMPolicy", lamps, **kwargs)
@@ -176,9 +193,9 @@ def randomise(module: torch.nn.Module, seed: int = 0, scale: float = 0.1) -> Non
                 parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
 
 
-def batch_of(questions: Sequence[tuple[str, Sequence[str]]]) -> dict[str, np.ndarray]:
+def batch_of(questions: Sequence[tuple[str, Sequence[str] | None]]) -> dict[str, np.ndarray]:
     """A batched observation of texts and their admissible actions."""
-    single = [admissible_observation(text, list(actions)) for text, actions in questions]
+    single = [admissible_observation(text, actions) for text, actions in questions]
     return {key: np.array([observation[key] for observation in single], dtype=object) for key in single[0]}
 
 

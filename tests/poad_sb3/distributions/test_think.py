@@ -16,6 +16,7 @@ from toy import (
     COLOURS,
     ONE_STEP,
     WORDS,
+    OpenLampEnv,
     adapter_gradient,
     all_log_probs,
     assert_same_frequencies,
@@ -39,6 +40,7 @@ from poad_sb3.distributions.base import ScoreCache
 
 OPENING, MARK, END = WORDS.index("it"), WORDS.index("red"), WORDS.index("<end>")
 QUESTION = ("press it", ("wait", "press wait", "press press"))
+OPEN = ("press it", None)
 
 
 def small_policy(tmp_path: Path, **settings: Any) -> LLMPolicy:
@@ -48,6 +50,11 @@ def small_policy(tmp_path: Path, **settings: Any) -> LLMPolicy:
     policy = make_agent(policy_kwargs=kwargs, action_sampling="think", **settings).policy
     randomise(policy)
     return policy
+
+
+def open_policy(tmp_path: Path, **settings: Any) -> LLMPolicy:
+    """The same, with text in place of listed actions."""
+    return small_policy(tmp_path, lamp=OpenLampEnv, **{"max_new_tokens": 3, **settings})
 
 
 def every_thought() -> list[tuple[int, ...]]:
@@ -87,6 +94,29 @@ def test_frequencies_of_thoughts_and_actions_are_their_probabilities(tmp_path: P
         assert float(step.log_probs.sum()) == pytest.approx(logged[step.path.action], abs=1e-4)
         assert policy.action_space.decode(step.env_action) == step.text, "the environment gets the action alone"
         assert step.text in QUESTION[1]
+
+
+def test_frequencies_of_thoughts_and_free_text_are_their_probabilities(tmp_path: Path) -> None:
+    policy, n = open_policy(tmp_path, max_new_tokens=1), 4000
+    steps = policy.act(batch_of([OPEN] * n))
+    prompt = (*policy.lm.prompt_ids(OPEN[0]), OPENING)
+    logged = {}
+    with torch.no_grad():
+        for thought in every_thought():
+            table = all_log_probs(policy, prompt, (*thought, 0))
+            n_written = len(thought) - (len(thought) == 3 or thought[0] == END)
+            of_thought = float(table[range(n_written), thought[:n_written]].sum())
+            for token in range(len(WORDS)):
+                logged[*thought, token] = of_thought + float(table[len(thought), token])
+    assert np.exp([*logged.values()]).sum() == pytest.approx(1, abs=1e-4)
+    counts = Counter(step.path.action for step in steps)
+    assert set(counts) <= set(logged)
+    assert_same_frequencies([counts[tokens] for tokens in logged], np.exp([*logged.values()]).tolist())
+    for step in steps[:50]:
+        assert float(step.log_probs.sum()) == pytest.approx(logged[step.path.action], abs=1e-4)
+        assert step.text == policy.lm.prompter.action_text(step.path.action[step.path.n_thought :]), "the action alone"
+    with pytest.raises(ObservationError, match="over listed actions"):
+        policy.distribution.probabilities(prompts.Question(*OPEN), ScoreCache([]))
 
 
 def test_prompts_continue_the_sampled_tokens_where_thoughts_are_kept() -> None:
@@ -175,10 +205,15 @@ def test_a_prompt_without_room_for_the_past_begins_anew(tmp_path: Path) -> None:
     assert anew
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.5])
-def test_the_update_scores_thought_and_action_with_their_gradient(tmp_path: Path, temperature: float) -> None:
-    policy = small_policy(tmp_path, temperature=temperature)
-    paths = [step.path for step in policy.act(batch_of([QUESTION] * 6))]
+@pytest.mark.parametrize(
+    ("make", "question", "temperature"),
+    [(small_policy, QUESTION, 1.0), (small_policy, QUESTION, 2.5), (open_policy, OPEN, 2.5)],
+)
+def test_the_update_scores_thought_and_action_with_their_gradient(
+    tmp_path: Path, make: Any, question: Any, temperature: float
+) -> None:
+    policy = make(tmp_path, temperature=temperature)
+    paths = [step.path for step in policy.act(batch_of([question] * 6))]
     ours = policy.distribution.log_prob(paths)
     theirs = [
         sum(
@@ -307,6 +342,19 @@ def test_the_path_of_a_demonstration_is_that_of_a_sample(tmp_path: Path) -> None
         policy.distribution.path(question, "press redpress")
 
 
+def test_the_path_of_an_open_demonstration_is_that_of_a_sample(tmp_path: Path) -> None:
+    policy, question, n_compared = open_policy(tmp_path), prompts.Question(*OPEN), 0
+    for step in policy.act(batch_of([OPEN] * 200)):
+        action = step.path.action[step.path.n_thought :]
+        if WORDS.index("<unk>") in step.path.action or action[-1] != END:
+            continue  # a text has no such token, and a demonstration ends
+        n_compared += 1
+        assert policy.distribution.path(question, policy.thought_of(step) + step.text) == step.path
+    assert n_compared > 5
+    with pytest.raises(ObservationError, match=r"at most max_new_tokens=3 tokens"):
+        policy.distribution.path(question, "press red wait wait wait wait")
+
+
 def test_the_coefficient_of_thoughts_weighs_their_tokens_alone() -> None:
     gradients = {}
     for coefficient in (0.0, 0.5, 1.0):
@@ -335,6 +383,10 @@ def test_a_thought_leaves_room_for_mark_and_action(tmp_path: Path) -> None:
         lengths = [len(step.path.prompt) + len(step.path.action) for step in steps]
         assert max(lengths) <= policy.lm.max_length + 1, "the last token is never read"
         assert policy.distribution.log_prob([step.path for step in steps]).isfinite().all()
+    question = (" ".join(["press"] * (1 + room - 6)), None)
+    for step in open_policy(tmp_path / "open", max_thought_tokens=6).act(batch_of([question] * 8)):
+        assert len(step.path.prompt) + len(step.path.action) <= policy.lm.max_length + 1
+        assert len(step.path.action) > step.path.n_thought
     for spare in range(1, 4):
         question = (" ".join(["press"] * (1 + room - spare)), QUESTION[1])
         with pytest.raises(ModelError, match="Expected at most 48 tokens of prompt and action"):
