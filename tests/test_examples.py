@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import runpy
 import shutil
@@ -254,5 +255,6 @@ def test_read_results(example: Example) -> None:
 def test_trl_grpo(example: Example) -> None:
     """Run by `make test-bridges`."""
     pytest.importorskip("trl", reason="TRL is not installed")
+    torch.set_num_threads(len(os.sched_getaffinity(0)))  # nothing runs beside it
     out = example("trl_grpo", 2)
     assert re.search(r"^[1-9]\d* environment steps in the last rollouts", out, re.MULTILINE)
