@@ -32,6 +32,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import numpy as np
 import torch
@@ -51,6 +52,7 @@ T = TypeVar("T")
 
 _CALIBRATION = 64
 """Number of responses of the policy's own model that the clean mismatch is measured on."""
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _KEY = "VLLM_API_KEY"
 """Environment variable that holds the key of the server; vLLM reads its own from the same."""
 _PAUSE = 1.0
@@ -80,6 +82,8 @@ class TokenServer:
     def __init__(self, url: str, *, timeout: float = 120.0) -> None:
         self.url, self.timeout = url.rstrip("/"), timeout
         self._key = os.environ.get(_KEY, "")
+        is_here = urlsplit(url).hostname in _THIS_MACHINE  # which a proxy does not reach
+        self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if is_here else []))
         self._has_answered = False
 
     def load_adapter(self, name: str, folder: Path) -> None:
@@ -121,8 +125,10 @@ class TokenServer:
         answer: dict[str, Any] = {}
         try:
             for answer in map(self._json, self._send("/completions", {**fields, **settings}, _events)):
-                (choice,) = answer["choices"]
                 answered = answered if answer["model"] == model else answer["model"]
+                if tokens and not answer["choices"]:  # the usage, at the end of a stream
+                    continue
+                (choice,) = answer["choices"]
                 echoed = echoed or [*choice["prompt_token_ids"]]  # of the first part
                 tokens += choice["token_ids"]
                 log_probs += choice["logprobs"]["token_logprobs"]
@@ -162,7 +168,7 @@ class TokenServer:
         until, kind, fix = math.inf, EndpointError, ""
         while True:
             try:
-                with urllib.request.urlopen(request, timeout=self.timeout) as response:
+                with self._opener.open(request, timeout=self.timeout) as response:
                     answer = read(response)
                 self._has_answered = True
                 return answer
