@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer trains SmolLM2 on Tomato Salad through a tool.
+"""TRL's GRPOTrainer trains SmolLM2 on a task through a tool: `python examples/trl_grpo.py STEPS ID`.
 
 The untrained model makes no tool call, so that it is first taught the oracle's episodes, as conversations with calls.
 Needs `trl` and `datasets` beside the extras `llm` and `gguf`; about three minutes on two cores.
@@ -18,7 +18,8 @@ from lang_envs.bridges import text_env
 from lang_envs.bridges.trl import Task, environment_factory, rows
 from poad_sb3.language_model import smollm2
 
-TASK = "Overcooked-TomatoSalad-v0"
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+TASK = sys.argv[2] if len(sys.argv) > 2 else "Overcooked-TomatoSalad-v0"
 (ROW,) = rows(1)
 
 
@@ -68,7 +69,7 @@ def train(max_steps, out, n_oracle_episodes=6):
         max_steps=max_steps,
         num_generations=2,
         per_device_train_batch_size=2,
-        max_completion_length=600,
+        max_completion_length=600,  # of a rollout, with what the tool answers
         gradient_checkpointing=False,
         bf16=False,  # True by default; processors without avx512_bf16 then take several times as long
         logging_steps=1,
@@ -89,6 +90,5 @@ def train(max_steps, out, n_oracle_episodes=6):
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        steps = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-        trainer, tasks = train(steps, Path(scratch))
+        trainer, tasks = train(STEPS, Path(scratch))
     print(f"{sum(len(task.env.rewards) for task in tasks)} environment steps in the last rollouts")
