@@ -6,10 +6,12 @@ prompt is repeated, so that the server's cache holds no more than their common b
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,12 +48,43 @@ def engines(
     """Time texts written by the policy's own decoding and by vLLM."""
     torch.set_num_threads(threads)
     os.environ["OMP_NUM_THREADS"] = str(threads)  # of the server
-    url = free_url()
+
+    def record(rows: dict[str, Any]) -> None:
+        show_records("tokens a second", rows, ("own decoding", "vLLM", "ratio"))
+        settings = {"dtype": dtype, "device": device, "threads": threads, "turns": turns}
+        write_result("engines", {**settings, "rows": rows})  # a later row may not end
+
+    sizes = [(n, length) for length in tokens or (32, 128) for n in texts or (8, 32, 64)]
+    tokens_per_second("smollm2", sizes, program(engine), record, dtype=dtype, device=device, turns=turns)
+
+
+def tokens_per_second(
+    base: str,
+    sizes: Sequence[tuple[int, int]],
+    command: Sequence[str] | None,
+    record: Callable[[dict[str, Any]], None] = lambda rows: None,
+    *,
+    dtype: str,
+    device: str,
+    turns: int,
+) -> dict[str, Any]:
+    """Time texts in free text, and return the medians by size.
+
+    Args:
+        base: `model` of the policy.
+        sizes: Numbers of texts that are written together, and tokens of each.
+        command: Program of vLLM, as `poad_sb3.cli.engine.program` returns it; None for own decoding alone.
+        record: Function that gets the rows so far, after each.
+        dtype: Type of the weights.
+        device: Torch device.
+        turns: Number of measurements of each size.
+    """
+    url, n_asked = free_url(), 0
     model = POAD(
         "LLMPolicy", make_envs("Overcooked-TomatoSalad-v0", {}, 2), n_steps=2, batch_size=4, device=device,
-        action_sampling="free", policy_kwargs={"model": "smollm2", "dtype": dtype},
+        action_sampling="free", policy_kwargs={"model": base, "dtype": dtype},
     )  # fmt: skip
-    lm, n_asked = model.policy.lm, 0
+    lm = model.policy.lm
     lm.prompter.end_tokens = frozenset()
 
     def seconds(distribution: ActionDistribution, n: int, length: int) -> float:
@@ -64,24 +97,23 @@ def engines(
         assert {len(action.path.action) for action in written} == {length}
         return elapsed
 
-    rows: dict[str, dict[str, Any]] = {}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serving(program(engine), serve_arguments(model), url, Path(folder) / LOG),
-    ):
-        for length in tokens or (32, 128):
-            for n in texts or (8, 32, 64):
-                sampling = SamplingSettings(max_new_tokens=length, generation_endpoint=url, generation_requests=n)
-                kinds = {"own decoding": FreeDistribution(lm, sampling), "vLLM": EndpointDistribution(lm, sampling)}
-                for kind in kinds.values():
-                    seconds(kind, 1, length)  # the first call loads the adapter
-                times = in_turns({name: partial(seconds, kind, n, length) for name, kind in kinds.items()}, turns)
-                rates = {name: [n * length / t for t in of] for name, of in times.items()}
-                rows[f"{n} texts of {length} tokens"] = {
-                    **{name: round(statistics.median(of), 1) for name, of in rates.items()},
-                    "ratio": round(statistics.median(np.divide(rates["vLLM"], rates["own decoding"])), 2),
-                    "rates": {name: [round(rate, 1) for rate in of] for name, of in rates.items()},
-                }
-                show_records("tokens a second", rows, ("own decoding", "vLLM", "ratio"))
-                settings = {"dtype": dtype, "device": device, "threads": threads, "turns": turns}
-                write_result("engines", {**settings, "rows": rows})  # a later row may not end
+    rows: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        if command is not None:
+            stack.enter_context(serving(command, serve_arguments(model), url, Path(folder) / LOG))
+        for n, length in sizes:
+            sampling = SamplingSettings(max_new_tokens=length, generation_endpoint=url, generation_requests=n)
+            kinds: dict[str, ActionDistribution] = {"own decoding": FreeDistribution(lm, sampling)}
+            if command is not None:
+                kinds["vLLM"] = EndpointDistribution(lm, sampling)
+            for kind in kinds.values():
+                seconds(kind, 1, length)  # the first call loads the adapter
+            times = in_turns({name: partial(seconds, kind, n, length) for name, kind in kinds.items()}, turns)
+            rates = {name: [n * length / t for t in of] for name, of in times.items()}
+            row: dict[str, Any] = {name: round(statistics.median(of), 1) for name, of in rates.items()}
+            if command is not None:
+                row["ratio"] = round(statistics.median(np.divide(rates["vLLM"], rates["own decoding"])), 2)
+            row["rates"] = {name: [round(rate, 1) for rate in of] for name, of in rates.items()}
+            rows[f"{n} texts of {length} tokens"] = row
+            record(rows)
+    return rows

@@ -1,12 +1,13 @@
 """Checks and measurements for a machine with a GPU, in the order of their worth, within a time budget.
 
 Device tests; speed and learning of POAD with SmolLM2 on Tomato Salad, in float32 and in bfloat16; the kernels of a
-rollout and of an update; peak memory beside its forecast; and models of real size (`measure real-size`). No part needs
-a network. Results are written after each part, so that the command may be stopped at any time; a part that fails is
+rollout and of an update; peak memory beside its forecast; models of real size (`measure real-size`); the same of GRPO;
+two trainings that are to be equal; free text, by own decoding and by vLLM where it is installed. No part needs a
+network. Results are written after each part, so that the command may be stopped at any time; a part that fails is
 recorded with its error, and a part without enough time left with the reason.
 
     python -m benchmarks measure gpu --minutes 8
-    python -m benchmarks measure gpu --minutes 1 --device cpu --model pocket    # a rehearsal
+    python -m benchmarks measure gpu --minutes 5 --device cpu --model pocket    # a rehearsal
 
 Writes gpu.json; on another device than a GPU runs/gpu.json.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import gc
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -31,14 +33,19 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.performance.real_size import TASKS, train
+from benchmarks.performance.engines import tokens_per_second
+from benchmarks.performance.real_size import N_STEPS, SIZES, TASKS, train
 from benchmarks.performance.timing import milliseconds, synchronized
 from benchmarks.runner.files import write_result
 from benchmarks.runner.machine import RESULTS
-from poad_sb3 import POAD
+from benchmarks.runner.options import one_of
+from poad_sb3 import GRPO, POAD
+from poad_sb3.cli.engine import program
 from poad_sb3.common.hyperparameters import preset_arguments
+from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.memory import estimate_training
 from poad_sb3.presets import MERGED, PRESETS
+from poad_sb3.vec_env.make_envs import make_envs
 
 ROOT = Path(__file__).parents[2]
 TESTS = "tests/poad_sb3/language_model/test_devices.py"
@@ -46,6 +53,8 @@ ENV_ID = "Overcooked-TomatoSalad-v0"
 DTYPES = ("float32", "bfloat16")
 SUCCESS_WINDOW = 20
 """Number of episodes that a success rate is over."""
+PEAKS = {"H100": 989.0, "H200": 989.0}
+"""Dense matrix products in bfloat16 at best, in 1e12 operations a second, as NVIDIA states them."""
 TOP = 10
 """Number of kernels listed."""
 
@@ -121,7 +130,7 @@ def run_tests(device: str, seconds: float) -> dict[str, Any]:
 
 
 class Trainings:
-    """Trainings of POAD on Tomato Salad, one for each dtype, kept for the parts that look at them.
+    """Trainings on Tomato Salad, those of POAD in each dtype kept for the parts that look at them.
 
     Args:
         model: `model` of the policy.
@@ -132,42 +141,69 @@ class Trainings:
 
     def __init__(self, model: str, preset: str, device: str, max_steps: int) -> None:
         self.model, self.preset, self.device, self.max_steps = model, preset, device, max_steps
-        self._algorithms: dict[str, POAD] = {}
+        self._algorithms: dict[str, LLMOnPolicyAlgorithm] = {}
         self._peaks: dict[str, int] = {}
 
-    def train(self, dtype: str, seconds: float) -> dict[str, Any]:
+    def train(self, method: type[LLMOnPolicyAlgorithm], dtype: str, seconds: float) -> dict[str, Any]:
         """Train until the time or the steps are used up, one rollout at a time; the first is not timed."""
         start, before = time.monotonic(), 0
         if _is_cuda(self.device):
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
-        policy, episodes = {"model": self.model, "dtype": dtype}, _Episodes()
-        algorithm = POAD.from_preset(self.preset, ENV_ID, policy_kwargs=policy, device=self.device, seed=0)
-        self._algorithms[dtype] = algorithm
+        episodes = _Episodes()
+        algorithm = self._make(method, dtype)
+        if method is POAD:
+            self._algorithms[dtype] = algorithm
         made = time.monotonic() - start
         curve: list[dict[str, Any]] = []
         errors: list[float] = []
-        length = algorithm.n_steps * algorithm.n_envs
         timed, n_timed, last = 0.0, 0, 0.0
         while algorithm.num_timesteps < self.max_steps and time.monotonic() - start + last < seconds:
-            learn = partial(algorithm.learn, length, callback=episodes, reset_num_timesteps=False)
+            steps = algorithm.num_timesteps
+            learn = partial(algorithm.learn, 1, callback=episodes, reset_num_timesteps=False)
             last = milliseconds(learn, synchronized(self.device)) / 1e3
             if curve:
-                timed, n_timed = timed + last, n_timed + length
+                timed, n_timed = timed + last, n_timed + algorithm.num_timesteps - steps
             errors.append(float(algorithm.logger.name_to_value["train/first_ratio_error"]))
             curve.append({"steps": algorithm.num_timesteps, "seconds": round(last, 3), "success": episodes.success})
         if _is_cuda(self.device):
             self._peaks[dtype] = torch.cuda.max_memory_allocated() - before
         return {
+            "method": method.__name__,
             "model": self.model,
-            "preset": self.preset,
-            "arguments": preset_arguments(POAD, self.preset, None, {MERGED: policy}),
+            "arguments": self._arguments(method, dtype),
             "dtype": dtype,
             "parameters": algorithm.policy.lm.base.num_parameters(),
             "seconds_to_make": round(made, 2),
             "steps_per_second": n_timed / timed if timed else None,
             "first_ratio_error": max(errors, default=None),
             "curve": curve,
+        }
+
+    def _arguments(self, method: type[LLMOnPolicyAlgorithm], dtype: str) -> dict[str, Any]:
+        """Return the arguments of POAD's preset, those without effect in another method left out."""
+        given = preset_arguments(POAD, self.preset, None, {MERGED: {"model": self.model, "dtype": dtype}})
+        if method is POAD:
+            return given
+        kept = ("learning_rate", "n_steps", "n_epochs", "temperature", MERGED)
+        return {name: given[name] for name in kept if name in given}
+
+    def _make(self, method: type[LLMOnPolicyAlgorithm], dtype: str) -> LLMOnPolicyAlgorithm:
+        envs = make_envs(ENV_ID, {}, PRESETS[self.preset].n_envs)
+        return method("LLMPolicy", envs, device=self.device, seed=0, **self._arguments(method, dtype))
+
+    def twice(self, dtype: str, seconds: float) -> dict[str, Any]:
+        """Train for two rollouts from one seed, twice, and compare the adapters."""
+        adapters = []
+        for _ in range(2):
+            algorithm = self._make(POAD, dtype)
+            algorithm.learn(2 * algorithm.n_steps * algorithm.n_envs)
+            adapters.append([weights.detach().clone() for weights in algorithm.policy.adapter_parameters()])
+        pairs = [*zip(*adapters, strict=True)]
+        return {
+            "dtype": dtype,
+            "equal": all(torch.equal(*pair) for pair in pairs),
+            "largest_difference": max(float((first - second).abs().max()) for first, second in pairs),
         }
 
     def kernels(self, dtype: str, seconds: float) -> dict[str, Any]:
@@ -280,8 +316,19 @@ def real_sizes(size: str, dtype: str, device: str, before: Callable[[], None], s
         before()
         began = time.monotonic()
         if not runs or 2 * (began - start) < seconds:
-            runs.append({**train(size, dtype, task, device), "seconds_with_making": time.monotonic() - began})
+            run = train(size, dtype, task, device, n_steps=16 if _is_cuda(device) else N_STEPS)
+            if _is_cuda(device) and dtype == "bfloat16":
+                peak = PEAKS.get(torch.cuda.get_device_name(device).split()[1])
+                run["share_of_peak"] = None if peak is None else run["update_teraflops"] / peak
+            runs.append({**run, "seconds_with_making": time.monotonic() - began})
     return {"runs": runs}
+
+
+def free_text(model: str, dtype: str, device: str, seconds: float) -> dict[str, Any]:
+    """Time own decoding and, where its program is on the path, vLLM."""
+    command = None if shutil.which("vllm") is None else program("vllm --gpu-memory-utilization 0.4")
+    sizes = [(32, 64)] if _is_cuda(device) else [(4, 8)]
+    return {"rows": tokens_per_second(model, sizes, command, dtype=dtype, device=device, turns=3)}
 
 
 def _is_cuda(device: str) -> bool:
@@ -294,26 +341,32 @@ def gpu(
     model: Annotated[str, typer.Option(help="Model of the trainings on Tomato Salad.")] = "smollm2",
     preset: Annotated[str | None, typer.Option(help="Preset of the trainings; by default that of the model.")] = None,
     max_steps: Annotated[int, typer.Option(min=1, help="Environment steps of each training at most.")] = 8_192,
-    size: Annotated[str | None, typer.Option(help="Size of `measure real-size`; 0.5b on a GPU.")] = None,
+    size: Annotated[str | None, one_of(SIZES, "Of `measure real-size`; all of Qwen2 on a GPU.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file with the results.")] = None,
 ) -> None:
     """Run device tests, SmolLM2 on Tomato Salad, kernels, memory and models of real size."""
     is_cuda = _is_cuda(device)
     preset = preset or (f"{model}/overcooked" if f"{model}/overcooked" in PRESETS else "smollm2/overcooked")
-    size = size or ("0.5b" if is_cuda else "0.05b")
+    sizes = [size] if size else ["0.5b", "1.5b", "7b"] if is_cuda else ["0.05b"]
     out = out or (RESULTS if is_cuda else Path("runs")) / "gpu.json"
     trainings = Trainings(model, preset, device, max_steps)
     large = 40 if is_cuda else 15
     parts = [Part("tests", partial(run_tests, device), 45, 0.35)]
     for dtype in DTYPES:
         parts += [
-            Part(f"training_{dtype}", partial(trainings.train, dtype), 10, 0.2),
+            Part(f"training_{dtype}", partial(trainings.train, POAD, dtype), 10, 0.2),
             Part(f"kernels_{dtype}", partial(trainings.kernels, dtype), 10, 0.1),
         ]
     parts += [Part("memory", trainings.memory, 2, 0.1)]
-    for dtype in reversed(DTYPES):
-        measure = partial(real_sizes, size, dtype, device, trainings.drop)
-        parts += [Part(f"real_size_{dtype}", measure, large, 0.3)]
+    for size_ in sizes:
+        for dtype in reversed(DTYPES) if size_ == sizes[0] else ("bfloat16",):
+            measure = partial(real_sizes, size_, dtype, device, trainings.drop)
+            parts += [Part(f"real_size_{size_}_{dtype}", measure, large, 0.3)]
+    parts += [
+        Part("training_GRPO", partial(trainings.train, GRPO, "float32"), 10, 0.2),
+        Part("twice", partial(trainings.twice, "float32"), 10, 0.2),
+        Part("free_text", partial(free_text, model, "bfloat16" if is_cuda else "float32", device), 10, 0.3),
+    ]
     typer.echo(f"{minutes:g} minutes on {device}: {', '.join(part.name for part in parts)}; results in {out}")
     results: dict[str, Any] = {
         "device": torch.cuda.get_device_name(device) if is_cuda else device,

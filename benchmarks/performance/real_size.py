@@ -3,8 +3,8 @@
 For plumbing, speed and memory; models with random weights learn no task. Qwen2-shaped models, with the pocket
 model's tokenizer and an embedding as large as the real one's, train by POAD on VirtualHome (trie) and on DataSciCoding
 (free code), by the code that trains the pocket model. Shown: environment steps and tokens through the model a second,
-and peak memory beside `poad_sb3.memory.estimate` (on a CPU that of the whole process so far, interpreter
-included).
+operations of the update a second (4 for each weight of the frozen base and token: 2 forward, and 2 backward), and peak
+memory beside `poad_sb3.memory.estimate` (on a CPU that of the whole process so far, interpreter included).
 
     python -m benchmarks measure real-size --device cuda --size 0.5b --size 1.5b --dtype bfloat16 --dtype float32
     python -m benchmarks measure real-size --device cpu --size 0.05b
@@ -36,10 +36,11 @@ from poad_sb3.memory import ModelSize, Workload, estimate
 from poad_sb3.pocket import POCKET_FOLDER
 from poad_sb3.settings import ModelSettings
 
-SIZES = {  # hidden, layers, intermediate, heads, kv heads, vocabulary
+SIZES = {  # hidden, layers, intermediate, heads, kv heads, vocabulary; those of Qwen2 but for the first
     "0.05b": (512, 8, 1376, 8, 2, 32_000),
     "0.5b": (896, 24, 4864, 14, 2, 151_936),
     "1.5b": (1536, 28, 8960, 12, 2, 151_936),
+    "7b": (3584, 28, 18944, 28, 4, 152_064),
 }
 N_STEPS = 2
 """Steps of each environment in a rollout: a few are enough for speed and memory, which do not depend on them."""
@@ -78,6 +79,14 @@ def train(size: str, dtype: str, task: str, device: str, n_steps: int = N_STEPS)
     is_cuda = torch.device(device).type == "cuda"
     if is_cuda:
         torch.cuda.reset_peak_memory_stats()
+    of_update: dict[str, float] = {}
+
+    def update() -> None:
+        before = counter.forward
+        of_update["seconds"] = milliseconds(partial(type(model).train, model), synchronized(device)) / 1e3
+        of_update["tokens"] = counter.forward - before
+
+    model.train = update  # type: ignore[method-assign]
     learn = partial(model.learn, n_steps * n_envs, reset_num_timesteps=False)
     seconds = milliseconds(learn, synchronized(device)) / 1e3
     peak = torch.cuda.max_memory_allocated() if is_cuda else resident_bytes("VmHWM")
@@ -93,6 +102,8 @@ def train(size: str, dtype: str, task: str, device: str, n_steps: int = N_STEPS)
         "env_steps": n_steps * n_envs,
         "seconds": seconds,
         "tokens": counter.forward,
+        "update_seconds": of_update["seconds"],
+        "update_teraflops": 4e-12 * base.num_parameters() * of_update["tokens"] / of_update["seconds"],
         "peak": peak,
         "estimated": estimate(ModelSize.of(base.config, of_model), of_model, workload).total,
         "first_ratio_error": logged["train/first_ratio_error"],

@@ -39,10 +39,13 @@ def test_kernels_that_overlap_count_once_as_busy_time() -> None:
 @pytest.mark.process
 def test_a_rehearsal_on_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "run_tests", lambda device, seconds: {"passed": 1, "failed": 0})
-    monkeypatch.setattr(gpu, "train", lambda size, dtype, task, device: {"size": size, "task": task})
+    monkeypatch.setattr(gpu, "train", lambda size, dtype, task, device, n_steps: {"size": size, "task": task})
     gpu.gpu(minutes=10, device="cpu", model="pocket", max_steps=128, out=tmp_path / "gpu.json")
     written = json.loads((tmp_path / "gpu.json").read_text())
     assert written["training_float32"]["curve"][0]["steps"] == 128
     assert written["kernels_bfloat16"]["update"]["top"]
     assert written["memory"]["float32"]["forecast"] > 0
-    assert [run["size"] for run in written["real_size_float32"]["runs"]] == ["0.05b", "0.05b"]
+    assert [run["size"] for run in written["real_size_0.05b_float32"]["runs"]] == ["0.05b", "0.05b"]
+    assert written["training_GRPO"]["curve"][0]["steps"] >= 128
+    assert written["twice"]["equal"]
+    assert next(iter(written["free_text"]["rows"].values()))["own decoding"] > 0
