@@ -206,7 +206,7 @@ class ZeroShotAgent(PolicyAgent, TextAgent):
     def reply(self, prompt: str) -> Reply:
         """See `TextAgent.reply`."""
         chosen = self._choose(self._writer, self._question(prompt, None, self._info))
-        return Reply(chosen.text, self._usage(chosen))
+        return Reply(chosen.text, self._usage(chosen), self.policy.thought_of(chosen))
 
     def final_value(self, observation: str, info: Mapping[str, Any]) -> None:
         """Return None: it has no critic."""
@@ -365,6 +365,7 @@ def zero_shot(
     policy = LLMPolicy(*spaces, lambda _: 0.0, device=target, action_sampling=action_sampling, **of_model).to(target)
     settings = {**of_model, "action_sampling": action_sampling, "fingerprint": policy.lm.fingerprint}
     sampling = {name: of_model[name] for name in ("max_new_tokens", "stop", "temperature", "top_k", "top_p")}
-    writer = FreeDistribution(policy.lm, SamplingSettings(**sampling))
+    thinks = action_sampling == "think"
+    writer = policy.distribution if thinks else FreeDistribution(policy.lm, SamplingSettings(**sampling))
     ranks = action_sampling != "free"
     return ZeroShotAgent(f"hf:{model}", policy, settings, writer=writer, ranks=ranks, deterministic=deterministic)

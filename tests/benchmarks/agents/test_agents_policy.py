@@ -104,6 +104,11 @@ def test_the_thought_is_the_note_and_a_critic_of_listed_actions_does_not_judge_i
         steps = play("MultiKey-v0", make_agent(name, device="cpu", **settings), seed=0)
         assert all(step.decision.note.endswith("</think>") for step in steps)
         assert all("think" not in step.decision.text for step in steps)
+    agent = make_agent("hf:pocket", device="cpu", action_sampling="think", max_thought_tokens=3, max_new_tokens=5)
+    agent.begin(make_text_env("MultiKey-v0", {}), 0)
+    decision = agent.act("Say a word.", {"admissible_actions": None})
+    assert decision.note.endswith("</think>")
+    assert "think" not in decision.text
 
 
 def test_samples_follow_from_the_seed_whatever_was_played_before(checkpoints: dict[str, Path]) -> None:
