@@ -2,11 +2,13 @@
 
 The picture of credits shows one action, its tokens, and the credit of each token by three rules. Its example is a
 problem of one decision; the policy is uniform at every branch of the trie of the actions. Values are exact, and credits
-are advantages by the functions that train, with both lambdas 0. The other pictures are episodes of oracles.
+are advantages by the functions that train, with both lambdas 0. The picture of failures shows committed trainings. The
+other pictures are episodes of oracles.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # `benchmarks` is a folder of the repository and no installed package
 
 from benchmarks.exact import TokenMDP, evaluate_tokens, uniform_over_children
+from benchmarks.reports.plots import PALETTE, style
 from lang_envs.agents import oracle_agent
 from lang_envs.recording import encode_gif, record_episode
 from poad_sb3.credit.estimators import GAE, Rollout
@@ -47,6 +50,22 @@ THEMES = {
     "light": {"ink": "#1f2328", "dim": "#59636e", "none": "#eaeef2", "good": "#0072b2", "bad": "#c2570c"},
     "dark": {"ink": "#f0f6fc", "dim": "#9198a1", "none": "#262c36", "good": "#2c74b3", "bad": "#b8691f"},
 }
+FAILURES = {
+    ("Passive: TWOSOME on Tomato Salad", "curves"): (
+        ("success, seed 301", "success", {"env_id": EPISODES["overcooked"], "algorithm": "TWOSOME", "seed": 301}),
+        ("success, seed 300", "success", {"env_id": EPISODES["overcooked"], "algorithm": "TWOSOME", "seed": 300}),
+        ("return, seed 300", "returns", {"env_id": EPISODES["overcooked"], "algorithm": "TWOSOME", "seed": 300}),
+    ),
+    ("Critic: POAD on Food Preparation, 8 seeds", "critic"): (
+        ("success, zero at first", "success", {"learning_rate": 0.004, "critic_init": None, "critic_whitening": None}),
+        ("success, PyTorch's", "success", {"learning_rate": 0.004, "critic_init": "default", "critic_whitening": None}),
+    ),
+    ("Unlearned clone: Parity, seed 102", "thoughts"): (
+        ("return, rate 2.5e-4", "returns", {"max_thought_tokens": 16, "seed": 102, "learning_rate": 2.5e-4}),
+        ("return, rate 1e-3", "returns", {"max_thought_tokens": 16, "seed": 102, "learning_rate": 1e-3}),
+    ),
+}
+"""Label, field and settings of the curves, by the title and the study of their panel."""
 _LEFT, _CELL, _ROW, _GAP = 2.75, 0.8, 0.62, 0.14  # inches
 
 
@@ -120,7 +139,28 @@ def draw_credits(path: Path, theme: dict[str, str]) -> None:
         figure.savefig(path, transparent=True, metadata={"Date": None})
 
 
+@style()
+def draw_failures(path: Path) -> None:
+    """Draw committed trainings that fail beside others that do not, as means over the seeds."""
+    figure = Figure((10, 2.9), layout="constrained")
+    for axes, ((title, study), curves) in zip(figure.subplots(1, 3), FAILURES.items(), strict=True):
+        pieces = [json.loads(line) for line in (ROOT / f"data/results/studies/pieces/{study}.jsonl").open()]
+        for color, (label, field, wanted) in zip(PALETTE, curves, strict=False):
+            chosen = []
+            for settings, result in ((piece["settings"], piece["result"]) for piece in pieces):
+                arguments = settings.get("arguments", {})
+                known = {**settings, **arguments, **arguments.get("policy_kwargs", {})}
+                if field in result and all(known.get(name) == value for name, value in wanted.items()):
+                    chosen.append(result)
+            means = np.mean([result[field] for result in chosen], axis=0)
+            axes.plot(chosen[0]["steps"], means, ".-", color=color, label=label)
+        axes.set(title=title, xlabel="environment steps (actions)", ylim=(-0.15, 1.05))
+        axes.legend(fontsize=8)
+    figure.savefig(path, dpi=100)
+
+
 if __name__ == "__main__":
+    draw_failures(ROOT / "docs/assets/failures.png")
     for name, theme in THEMES.items():
         draw_credits(ROOT / f"docs/assets/credit_{name}.svg", theme)
     for name, env_id in EPISODES.items():
