@@ -72,7 +72,7 @@ class TextPolicy(BasePolicy):
             self.rollout_rngs.append(np.random.default_rng([self._rollout_seed, 0, index]))
         return self.rollout_rngs[:n_envs]
 
-    def _encode(self, text: str) -> NDArray[np.int64]:
+    def _encode(self, text: str, question: Question) -> NDArray[np.int64]:
         """Encode an action in the environment's tokens; a free text that these cannot hold becomes an invalid action.
 
         Raises:
@@ -81,12 +81,15 @@ class TextPolicy(BasePolicy):
         try:
             return self.action_space.encode(text)
         except EncodingError as error:
-            if isinstance(self.distribution, FreeDistribution):
+            if question.actions is None or isinstance(self.distribution, FreeDistribution):
                 return self.action_space.unfinished()
             raise ObservationError(
                 f"Expected admissible actions that the action space holds; got {text[:80]!r} ({error}). "
                 "Fix: make the environment with a larger max_action_length."
             ) from error
+
+    def _encode_all(self, actions: Sequence[SampledAction], questions: Sequence[Question]) -> NDArray[np.int64]:
+        return np.stack([*map(self._encode, (action.text for action in actions), questions)])
 
     def prompts(self, observation: Any, pasts: Sequence[TokenIds] = ()) -> list[TokenIds]:
         """Return the token ids of the prompt of each observation; see `act`."""
@@ -150,7 +153,7 @@ class TextPolicy(BasePolicy):
         chosen = self._chosen(questions, deterministic)
         new_pasts = np.empty(len(chosen), dtype=object)  # np.array would stack those of one length
         new_pasts[:] = [self.past_after(action.path) for action in chosen]
-        actions = np.stack([self._encode(action.text) for action in chosen])
+        actions = self._encode_all(chosen, questions)
         return (actions if is_batch else actions[0]), (new_pasts,)
 
     def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
@@ -212,7 +215,7 @@ class TextPolicy(BasePolicy):
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
         chosen = self._chosen(observation, deterministic)
-        return torch.from_numpy(np.stack([self._encode(action.text) for action in chosen]))
+        return torch.from_numpy(self._encode_all(chosen, observation))
 
     @torch.no_grad()
     def _chosen(self, questions: list[Question], deterministic: bool) -> list[SampledAction]:
@@ -325,7 +328,8 @@ class LLMPolicy(TextPolicy):
             chosen = self.distribution.mode(questions, cache)
         else:
             chosen = self.distribution.sample(questions, rngs or self.rngs_of(len(questions)), cache)
-        return [action._replace(env_action=self._encode(action.text)) for action in chosen]
+        env_actions = self._encode_all(chosen, questions)
+        return [action._replace(env_action=tokens) for action, tokens in zip(chosen, env_actions, strict=True)]
 
     def evaluate_actions(
         self, paths: Sequence[TokenPath], *, whole_actions: bool = False, base_features: Tensor | None = None

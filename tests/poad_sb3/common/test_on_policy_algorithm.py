@@ -9,7 +9,7 @@ import pytest
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
-from toy import LampEnv
+from toy import LampEnv, OpenLampEnv
 
 from lang_envs import TokenSequence
 from lang_envs.wrappers import AdmissibleObservation
@@ -159,15 +159,17 @@ class Shares(BaseCallback):
         self._unheld.clear()
 
 
-def lamps(max_length: int, **kwargs: Any) -> POAD:
-    return POAD("LLMPolicy", CrampedLamps(max_length), **LAMPS, **kwargs)
+class CrampedOpenLamps(CrampedLamps, OpenLampEnv):
+    """The same, where any text is an action."""
 
 
 FREE: dict[str, Any] = {"action_sampling": "free", "max_new_tokens": 4}
+THINK: dict[str, Any] = {"action_sampling": "think", "max_thought_tokens": 2, "max_new_tokens": 4}
 
 
-def test_texts_too_long_for_the_action_space_are_counted() -> None:
-    model, shares = lamps(2, **FREE), Shares()
+@pytest.mark.parametrize(("kind", "acting"), [(CrampedLamps, FREE), (CrampedOpenLamps, THINK)])
+def test_texts_too_long_for_the_action_space_are_counted(kind: type[CrampedLamps], acting: dict[str, Any]) -> None:
+    model, shares = POAD("LLMPolicy", kind(2), **LAMPS, **acting), Shares()
     for _ in range(2):
         with pytest.warns(
             RuntimeWarning, match=r"of at most 1 tokens; .*% of this .*Fix: .*max_action_length"
