@@ -86,11 +86,12 @@ class BC:
     def _transitions_of(self, episode: Episode) -> Iterator[_Transition]:
         smdp, spec = self.algorithm.smdp_discount, self.policy.lm.prompter.template.context_spec
         past: TokenIds = ()
-        thinks = self.algorithm.action_sampling == ActionSampling.THINK
+        thinks, end = self.algorithm.action_sampling == ActionSampling.THINK, self.algorithm.thought_marks[1]
         for line, question in zip(episode, questions_of(episode, spec), strict=True):
             try:
-                text = line.get("note", "") + line["action"] if thinks else line["action"]
-                path = self.policy.distribution.path(question._replace(past=past), text)
+                # The token at the end of a mark may have brought letters along, which are no part of the action.
+                note = "".join(line.get("note", "").partition(end)[:2]) if thinks else ""
+                path = self.policy.distribution.path(question._replace(past=past), note + line["action"])
                 past = self.policy.past_after(path)
             except ObservationError as error:
                 raise ObservationError(

@@ -74,13 +74,12 @@ class ThinkDistribution(TrieDistribution):
                 not admissible.
         """
         thought, mark, action = text.partition(self._end)
-        if question.actions is not None and action not in question.actions:
-            action = action.strip()  # spaces that the token at the end of a mark may bring along
         if not mark:
+            instead = ActionSampling.FREE if question.actions is None else ActionSampling.TRIE
             raise ObservationError(
                 f"Expected a thought before the action, 'thought{self._end}action'; got {text[:80]!r}, and "
                 "action_sampling='think'. Fix: put thought and mark into the step's note, or clone with "
-                "action_sampling='trie'."
+                f"action_sampling={str(instead)!r}."
             )
         require_whole_vocabulary(self._thoughts)
         written, has_end = self._written(thought)

@@ -332,6 +332,8 @@ def test_thoughts_are_cloned_with_their_actions(keep_thoughts: bool) -> None:
     episodes = [[{**line, "note": f"{line['observation'][-4:]}</think>"} for line in episode] for episode in SHAPES]
     cloned = BC(teacher, episodes)
     paths = [transition.path for transition in cloned._transitions]
+    untidy = [[{**line, "note": line["note"] + ".\n"} for line in episode] for episode in episodes]
+    assert [transition.path for transition in BC(teacher, untidy)._transitions] == paths, "as one token may spell it"
     before = teacher.policy.distribution.log_prob(paths).sum()
     cloned.train(3)
     assert teacher.policy.distribution.log_prob(paths).sum() > before + 1

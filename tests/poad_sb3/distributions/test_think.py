@@ -353,6 +353,8 @@ def test_the_path_of_an_open_demonstration_is_that_of_a_sample(tmp_path: Path) -
     assert n_compared > 5
     with pytest.raises(ObservationError, match=r"at most max_new_tokens=3 tokens"):
         policy.distribution.path(question, "press red wait wait wait wait")
+    with pytest.raises(ObservationError, match="clone with action_sampling='free'"):
+        policy.distribution.path(question, "wait")
 
 
 def test_the_coefficient_of_thoughts_weighs_their_tokens_alone() -> None:
