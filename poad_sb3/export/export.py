@@ -195,11 +195,13 @@ def _generation_config(policy: LLMPolicy) -> GenerationConfig:
     base = getattr(lm.base, "generation_config", None) or GenerationConfig()
     pad = lm.tokenizer.pad_token_id if base.pad_token_id is None else base.pad_token_id
     # The temperature among listed actions suits no free text.
-    is_free = settings["action_sampling"] in (ActionSampling.FREE, ActionSampling.THINK)
+    thinks = settings["action_sampling"] == ActionSampling.THINK
+    is_free = thinks or settings["action_sampling"] == ActionSampling.FREE
     return GenerationConfig(
         do_sample=True,
         temperature=float(settings["temperature"]) if is_free else 1.0,
-        **{name: settings[name] for name in ("top_k", "top_p", "max_new_tokens")},
+        **{name: settings[name] for name in ("top_k", "top_p")},
+        max_new_tokens=settings["max_new_tokens"] + (settings["max_thought_tokens"] if thinks else 0),
         bos_token_id=base.bos_token_id,
         eos_token_id=sorted(lm.prompter.end_tokens),
         pad_token_id=pad,

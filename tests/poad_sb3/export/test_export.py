@@ -246,7 +246,9 @@ def test_the_card_tells_of_thoughts(tmp_path: Path) -> None:
     card = (exported / "README.md").read_text()
     assert "`<think>` behind the prompt, then at most 7 tokens (temperature 0.5" in card
     assert "The probability of an admissible action is the product" in card
-    assert GenerationConfig.from_pretrained(exported).temperature == 0.5
+    assert "0.5. Where any text is an action, actions are sampled token by token" in card
+    generation = GenerationConfig.from_pretrained(exported)
+    assert (generation.temperature, generation.max_new_tokens) == (0.5, 128 + 7)
 
 
 @pytest.mark.parametrize(("name", "lora"), [("qwen2", {}), ("gemma2", None)])
