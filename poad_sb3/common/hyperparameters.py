@@ -242,7 +242,8 @@ def _useless_in_sampling(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
         of_texts = ["max_new_tokens", "stop"] if is_listed else []
         of_tokens = [] if thinks else ["top_k", "top_p"]
         why = f"action_sampling is {sampling!r}, not 'free'"
-        useless |= dict.fromkeys([*of_texts, *of_tokens, "generation_endpoint"], why)
+        useless |= dict.fromkeys([*of_tokens, "generation_endpoint"], why)
+        useless |= dict.fromkeys(of_texts, "the environment lists its actions" if thinks else why)
     if sampling != ActionSampling.THINK:
         of_sampling = ["max_thought_tokens", "thought_marks", "keep_thoughts"]
         of_credit = ["gamma_thought", "gae_lambda_thought", "gae_alpha_thought", "thought_penalty", "thought_loss_coef"]
