@@ -263,7 +263,7 @@ class BADQPolicy(TextPolicy):
             for question, rng in zip(questions, rngs, strict=True)
         ]
         texts = [(question.actions or ())[pick] for question, pick in zip(questions, picks, strict=True)]
-        return np.stack([*map(self._encode, texts, questions)]), picks
+        return self._encode(texts, questions), picks
 
     def fit_whitening(self, questions: Sequence[Question]) -> None:
         """Whiten the features of these questions, replacing the previous whitening.

@@ -72,24 +72,24 @@ class TextPolicy(BasePolicy):
             self.rollout_rngs.append(np.random.default_rng([self._rollout_seed, 0, index]))
         return self.rollout_rngs[:n_envs]
 
-    def _encode(self, text: str, question: Question) -> NDArray[np.int64]:
-        """Encode an action in the environment's tokens; a free text that these cannot hold becomes an invalid action.
+    def _encode(self, texts: Sequence[str], questions: Sequence[Question]) -> NDArray[np.int64]:
+        """Encode actions in the environment's tokens; a free text that these cannot hold becomes an invalid action.
 
         Raises:
             ObservationError: If the action space cannot hold an action that the environment lists.
         """
-        try:
-            return self.action_space.encode(text)
-        except EncodingError as error:
-            if question.actions is None or isinstance(self.distribution, FreeDistribution):
-                return self.action_space.unfinished()
-            raise ObservationError(
-                f"Expected admissible actions that the action space holds; got {text[:80]!r} ({error}). "
-                "Fix: make the environment with a larger max_action_length."
-            ) from error
-
-    def _encode_all(self, actions: Sequence[SampledAction], questions: Sequence[Question]) -> NDArray[np.int64]:
-        return np.stack([*map(self._encode, (action.text for action in actions), questions)])
+        encoded = []
+        for text, question in zip(texts, questions, strict=True):
+            try:
+                encoded.append(self.action_space.encode(text))
+            except EncodingError as error:
+                if question.actions is not None and not isinstance(self.distribution, FreeDistribution):
+                    raise ObservationError(
+                        f"Expected admissible actions that the action space holds; got {text[:80]!r} ({error}). "
+                        "Fix: make the environment with a larger max_action_length."
+                    ) from error
+                encoded.append(self.action_space.unfinished())
+        return np.stack(encoded)
 
     def prompts(self, observation: Any, pasts: Sequence[TokenIds] = ()) -> list[TokenIds]:
         """Return the token ids of the prompt of each observation; see `act`."""
@@ -153,7 +153,7 @@ class TextPolicy(BasePolicy):
         chosen = self._chosen(questions, deterministic)
         new_pasts = np.empty(len(chosen), dtype=object)  # np.array would stack those of one length
         new_pasts[:] = [self.past_after(action.path) for action in chosen]
-        actions = self._encode_all(chosen, questions)
+        actions = self._encode([action.text for action in chosen], questions)
         return (actions if is_batch else actions[0]), (new_pasts,)
 
     def obs_to_tensor(self, observation: Any) -> tuple[Any, bool]:
@@ -215,7 +215,7 @@ class TextPolicy(BasePolicy):
 
     def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
         chosen = self._chosen(observation, deterministic)
-        return torch.from_numpy(self._encode_all(chosen, observation))
+        return torch.from_numpy(self._encode([action.text for action in chosen], observation))
 
     @torch.no_grad()
     def _chosen(self, questions: list[Question], deterministic: bool) -> list[SampledAction]:
@@ -328,7 +328,7 @@ class LLMPolicy(TextPolicy):
             chosen = self.distribution.mode(questions, cache)
         else:
             chosen = self.distribution.sample(questions, rngs or self.rngs_of(len(questions)), cache)
-        env_actions = self._encode_all(chosen, questions)
+        env_actions = self._encode([action.text for action in chosen], questions)
         return [action._replace(env_action=tokens) for action, tokens in zip(chosen, env_actions, strict=True)]
 
     def evaluate_actions(
