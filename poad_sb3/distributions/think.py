@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from poad_sb3.distributions.action_trie import Decision, TokenIds, action_log_probs
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenChoice, TokenPath
-from poad_sb3.distributions.free import FreeDistribution, choices_on_path, generate, require_whole_vocabulary
+from poad_sb3.distributions.free import FreeDistribution, OnEnd, choices_on_path, generate, require_whole_vocabulary
 from poad_sb3.distributions.trie import TokenizedQuestion, TrieDistribution, branch_row, scores_by_row
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.decoding import Decoding
@@ -75,11 +75,11 @@ class ThinkDistribution(TrieDistribution):
         """
         thought, mark, action = text.partition(self._end)
         if not mark:
-            instead = ActionSampling.FREE if question.actions is None else ActionSampling.TRIE
+            instead = "free" if question.actions is None else "trie"
             raise ObservationError(
                 f"Expected a thought before the action, 'thought{self._end}action'; got {text[:80]!r}, and "
                 "action_sampling='think'. Fix: put thought and mark into the step's note, or clone with "
-                f"action_sampling={str(instead)!r}."
+                f"action_sampling={instead!r}."
             )
         require_whole_vocabulary(self._thoughts)
         written, has_end = self._written(thought)
@@ -138,11 +138,17 @@ class ThinkDistribution(TrieDistribution):
         longest = max(map(len, self._actions(question.actions).trie.sequences)) if question.actions else 1
         return len(self._closing) + longest
 
+    def _write(
+        self, questions: Sequence[Question], uniforms: NDArray[np.float64] | None, on_end: OnEnd | None = None
+    ) -> list[SampledAction]:
+        """Decode thoughts, with room behind each for its mark and an action; see `generate`."""
+        prompts, reserves = [self.prompt(question) for question in questions], [*map(self.n_behind, questions)]
+        return generate(self.lm, prompts, self._thoughts, uniforms, reserves, on_end)
+
     def _think(
         self, questions: Sequence[Question], uniforms: NDArray[np.float64] | None, cache: ScoreCache
     ) -> tuple[list[SampledAction], list[TokenizedQuestion]]:
         """Decode thoughts; return them and the tries behind them, with the scores in `cache` where keys are shared."""
-        prompts, reserves = [self.prompt(question) for question in questions], [*map(self.n_behind, questions)]
         scores: dict[int, NDArray[np.float32]] = {}
 
         def score(decoding: Decoding, ended: Sequence[int], thoughts: Mapping[int, SampledAction]) -> None:
@@ -159,7 +165,7 @@ class ThinkDistribution(TrieDistribution):
                 scores.update(zip(numbers, scores_by_row(rows, edges), strict=True))
 
         on_end = score if self.lm.shares_keys else None
-        thoughts = generate(self.lm, prompts, self._thoughts, uniforms, reserves, on_end)
+        thoughts = self._write(questions, uniforms, on_end)
         trees = self._trees(questions, thoughts)
         if on_end is not None:
             merged = self.lm.ranks.merge(scores)
@@ -177,8 +183,7 @@ class ThinkDistribution(TrieDistribution):
         """Write thoughts, choose or write an action after each, and join both; greedily without generators."""
         uniforms = _uniforms(rngs, self._max_tokens)
         if all(question.actions is None for question in questions):
-            prompts, reserves = [self.prompt(question) for question in questions], [*map(self.n_behind, questions)]
-            thoughts = generate(self.lm, prompts, self._thoughts, uniforms, reserves)
+            thoughts = self._write(questions, uniforms)
             prompts = [self._prompt_after(thought) for thought in thoughts]
             chosen = generate(self.lm, prompts, self._sampling, _uniforms(rngs, self._sampling.max_new_tokens))
         else:
@@ -203,7 +208,7 @@ class ThinkDistribution(TrieDistribution):
 
 
 def _uniforms(rngs: Sequence[np.random.Generator | None], n: int) -> NDArray[np.float64] | None:
-    """Return n random numbers of each generator; None where there is none."""
+    """Return n random numbers of each generator; None without generators."""
     drawn = [rng.random(n) for rng in rngs if rng is not None]
     return np.stack(drawn) if drawn else None
 
