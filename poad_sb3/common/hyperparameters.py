@@ -237,13 +237,12 @@ def _useless_in_sampling(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
     """Return the arguments of sampling and of thoughts that have no effect in this algorithm, and why."""
     sampling, useless = made.action_sampling, dict[str, str]()
     if sampling not in (AUTO, ActionSampling.FREE):
-        thinks = sampling == ActionSampling.THINK
-        is_listed = not thinks or (made.env is not None and action_kind(made.env) is ActionKind.LISTED)
-        of_texts = ["max_new_tokens", "stop"] if is_listed else []
-        of_tokens = [] if thinks else ["top_k", "top_p"]
         why = f"action_sampling is {sampling!r}, not 'free'"
-        useless |= dict.fromkeys([*of_tokens, "generation_endpoint"], why)
-        useless |= dict.fromkeys(of_texts, "the environment lists its actions" if thinks else why)
+        useless["generation_endpoint"] = why
+        if sampling != ActionSampling.THINK:
+            useless |= dict.fromkeys(["max_new_tokens", "top_k", "top_p", "stop"], why)
+        elif made.env is not None and action_kind(made.env) is ActionKind.LISTED:
+            useless |= dict.fromkeys(["max_new_tokens", "stop"], "the environment lists its actions")
     if sampling != ActionSampling.THINK:
         of_sampling = ["max_thought_tokens", "thought_marks", "keep_thoughts"]
         of_credit = ["gamma_thought", "gae_lambda_thought", "gae_alpha_thought", "thought_penalty", "thought_loss_coef"]
