@@ -52,7 +52,6 @@ T = TypeVar("T")
 
 _CALIBRATION = 64
 """Number of responses of the policy's own model that the clean mismatch is measured on."""
-_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _KEY = "VLLM_API_KEY"
 """Environment variable that holds the key of the server; vLLM reads its own from the same."""
 _PAUSE = 1.0
@@ -82,8 +81,8 @@ class TokenServer:
     def __init__(self, url: str, *, timeout: float = 120.0) -> None:
         self.url, self.timeout = url.rstrip("/"), timeout
         self._key = os.environ.get(_KEY, "")
-        is_here = urlsplit(url).hostname in _THIS_MACHINE  # which a proxy does not reach
-        self._opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if is_here else []))
+        is_local = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")  # which a proxy does not reach
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if is_local else None))
         self._has_answered = False
 
     def load_adapter(self, name: str, folder: Path) -> None:

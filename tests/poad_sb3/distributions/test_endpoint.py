@@ -191,7 +191,7 @@ def test_the_key_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
             TokenServer(server.url).complete("base", (1,), 10)
 
 
-def test_no_proxy_stands_before_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_this_machine_is_reached_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     with TokenStandIn(flat_model) as server:
         for name in ("http_proxy", "HTTP_PROXY"):
             monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -202,16 +202,14 @@ def test_no_proxy_stands_before_this_machine(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_part_with_the_usage_alone_ends_a_stream() -> None:
     choice = {"token_ids": [2], "prompt_token_ids": [1], "logprobs": {"token_logprobs": [-1.0]}}
-    parts = [{"model": "base", "choices": choices} for choices in ([choice], [])]
+    tokens, usage = (json.dumps({"model": "base", "choices": choices}) for choices in ([choice], []))
     with TokenStandIn(flat_model) as server:
-        for sent in (parts, parts[1:]):
-            body = events(*map(json.dumps, sent), "[DONE]").body
-            server.fail(Status(200, body, "text/event-stream"), path="/v1/completions")
-            if len(sent) == 2:
-                assert TokenServer(server.url).complete("base", (1,), 10).tokens == (2,)
-                continue
-            with pytest.raises(EndpointError, match="Expected one choice"):
-                TokenServer(server.url).complete("base", (1,), 10)
+        body = events(tokens, usage, "[DONE]").body
+        server.fail(Status(200, body, "text/event-stream"), path="/v1/completions")
+        assert TokenServer(server.url).complete("base", (1,), 10).tokens == (2,)
+        server.fail(Status(200, events(usage, "[DONE]").body, "text/event-stream"), path="/v1/completions")
+        with pytest.raises(EndpointError, match="Expected one choice"):
+            TokenServer(server.url).complete("base", (1,), 10)
 
 
 def test_refuses_unreachable_servers_and_invalid_json() -> None:
