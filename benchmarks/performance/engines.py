@@ -98,9 +98,10 @@ def tokens_per_second(
         return elapsed
 
     rows: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        if command is not None:
-            stack.enter_context(serving(command, serve_arguments(model), url, Path(folder) / LOG))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        serving(command, serve_arguments(model), url, Path(folder) / LOG) if command else contextlib.nullcontext(),
+    ):
         for n, length in sizes:
             sampling = SamplingSettings(max_new_tokens=length, generation_endpoint=url, generation_requests=n)
             kinds: dict[str, ActionDistribution] = {"own decoding": FreeDistribution(lm, sampling)}
