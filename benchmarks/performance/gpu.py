@@ -1,7 +1,7 @@
 """Checks and measurements for a machine with a GPU, in the order of their worth, within a time budget.
 
 Device tests; speed and learning of POAD with SmolLM2 on Tomato Salad, in float32 and in bfloat16; the kernels of a
-rollout and of an update; peak memory beside its forecast; models of real size (`measure real-size`); the same of GRPO;
+rollout and of an update; peak memory beside its forecast; models of real size (`measure real-size`); learning of GRPO;
 two trainings that are to be equal; free text, by own decoding and by vLLM where it is installed. No part needs a
 network. Results are written after each part, so that the command may be stopped at any time; a part that fails is
 recorded with its error, and a part without enough time left with the reason.
@@ -54,7 +54,7 @@ DTYPES = ("float32", "bfloat16")
 SUCCESS_WINDOW = 20
 """Number of episodes that a success rate is over."""
 PEAKS = {"H100": 989.0, "H200": 989.0}
-"""Dense matrix products in bfloat16 at best, in 1e12 operations a second, as NVIDIA states them."""
+"""Dense matrix products in bfloat16 at best, in 1e12 operations a second, as NVIDIA states them for SXM modules."""
 TOP = 10
 """Number of kernels listed."""
 
@@ -192,7 +192,7 @@ class Trainings:
         envs = make_envs(ENV_ID, {}, PRESETS[self.preset].n_envs)
         return method("LLMPolicy", envs, device=self.device, seed=0, **self._arguments(method, dtype))
 
-    def twice(self, dtype: str, seconds: float) -> dict[str, Any]:
+    def reproducibility(self, dtype: str, seconds: float) -> dict[str, Any]:
         """Train for two rollouts from one seed, twice, and compare the adapters."""
         adapters = []
         for _ in range(2):
@@ -344,7 +344,7 @@ def gpu(
     size: Annotated[str | None, one_of(SIZES, "Of `measure real-size`; all of Qwen2 on a GPU.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file with the results.")] = None,
 ) -> None:
-    """Run device tests, SmolLM2 on Tomato Salad, kernels, memory and models of real size."""
+    """Run device tests, SmolLM2 on Tomato Salad, kernels, memory, models of real size, GRPO and free text."""
     is_cuda = _is_cuda(device)
     preset = preset or (f"{model}/overcooked" if f"{model}/overcooked" in PRESETS else "smollm2/overcooked")
     sizes = [size] if size else ["0.5b", "1.5b", "7b"] if is_cuda else ["0.05b"]
@@ -358,13 +358,13 @@ def gpu(
             Part(f"kernels_{dtype}", partial(trainings.kernels, dtype), 10, 0.1),
         ]
     parts += [Part("memory", trainings.memory, 2, 0.1)]
-    for size_ in sizes:
-        for dtype in reversed(DTYPES) if size_ == sizes[0] else ("bfloat16",):
-            measure = partial(real_sizes, size_, dtype, device, trainings.drop)
-            parts += [Part(f"real_size_{size_}_{dtype}", measure, large, 0.3)]
+    cases = [*((sizes[0], dtype) for dtype in reversed(DTYPES)), *((larger, "bfloat16") for larger in sizes[1:])]
+    for name, dtype in cases:
+        measure = partial(real_sizes, name, dtype, device, trainings.drop)
+        parts += [Part(f"real_size_{name}_{dtype}", measure, large, 0.3)]
     parts += [
         Part("training_GRPO", partial(trainings.train, GRPO, "float32"), 10, 0.2),
-        Part("twice", partial(trainings.twice, "float32"), 10, 0.2),
+        Part("reproducibility", partial(trainings.reproducibility, "float32"), 10, 0.2),
         Part("free_text", partial(free_text, model, "bfloat16" if is_cuda else "float32", device), 10, 0.3),
     ]
     typer.echo(f"{minutes:g} minutes on {device}: {', '.join(part.name for part in parts)}; results in {out}")

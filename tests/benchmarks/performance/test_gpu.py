@@ -47,5 +47,5 @@ def test_a_rehearsal_on_the_processor(tmp_path: Path, monkeypatch: pytest.Monkey
     assert written["memory"]["float32"]["forecast"] > 0
     assert [run["size"] for run in written["real_size_0.05b_float32"]["runs"]] == ["0.05b", "0.05b"]
     assert written["training_GRPO"]["curve"][0]["steps"] >= 128
-    assert written["twice"]["equal"]
+    assert written["reproducibility"]["equal"]
     assert next(iter(written["free_text"]["rows"].values()))["own decoding"] > 0
