@@ -3,8 +3,9 @@
 For plumbing, speed and memory; models with random weights learn no task. Qwen2-shaped models, with the pocket
 model's tokenizer and an embedding as large as the real one's, train by POAD on VirtualHome (trie) and on DataSciCoding
 (free code), by the code that trains the pocket model. Shown: environment steps and tokens through the model a second,
-operations of the update a second (4 for each weight of the frozen base and token: 2 forward, and 2 backward), and peak
-memory beside `poad_sb3.memory.estimate` (on a CPU that of the whole process so far, interpreter included).
+operations of the update a second (4 for each token and weight of the base, embedding included: 2 forward, 2 backward,
+without the second forward pass of gradient checkpointing), and peak memory beside `poad_sb3.memory.estimate` (on a CPU
+that of the whole process so far, interpreter included).
 
     python -m benchmarks measure real-size --device cuda --size 0.5b --size 1.5b --dtype bfloat16 --dtype float32
     python -m benchmarks measure real-size --device cpu --size 0.05b
