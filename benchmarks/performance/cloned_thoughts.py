@@ -2,13 +2,14 @@
 
 POAD without a thought, with 4 tokens and with 16 clones the oracle with its thoughts, as in the study `thoughts`: one
 pass over 1,000 rows of 8 objects. Fifty episodes are played by sampling, before and after. Seeds differ in the adapter
-alone. Writes cloned_thoughts.json, after each clone; those that are in the file are not made again.
+alone. Writes cloned_thoughts.json after each clone, and goes on from that file.
 """
 
 from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import gymnasium as gym
@@ -31,9 +32,9 @@ CLONING = Cloning((ENV_ID,), (0.0,), episodes=250, epochs=1, batch_size=8, learn
 
 
 def run(budget: int, seed: int, *, is_first: bool) -> dict[str, Any]:
-    """Clone with thoughts of at most `budget` tokens, and return the mean returns; before it with the first seed alone.
+    """Clone with thoughts of at most `budget` tokens, and return the mean returns.
 
-    A fresh adapter changes nothing, so that the policy before is the same with every seed.
+    A fresh adapter changes nothing: the policy before cloning is that of every seed, and is measured with the first.
     """
     torch.set_num_threads(1)
     thoughts = {"action_sampling": "think", "max_thought_tokens": budget, "thought_marks": MARKS} if budget else {}
@@ -43,9 +44,9 @@ def run(budget: int, seed: int, *, is_first: bool) -> dict[str, Any]:
     def score() -> float:
         return summarize(play(ENV_ID, PolicyAgent.of(model), EPISODES, seed=EVALUATION_SEED)).mean_return
 
-    before, begun = score() if is_first else None, time.process_time()
+    before, start = score() if is_first else None, time.process_time()
     clone(model, CLONING)
-    seconds = time.process_time() - begun
+    seconds = time.process_time() - start
     return {"budget": budget, "seed": seed, "before": before, "cloned": score(), "cpu_seconds": round(seconds, 1)}
 
 
@@ -53,10 +54,10 @@ def cloned_thoughts(seeds: Annotated[str, typer.Option(metavar="N,N")] = "610,61
     """Clone thoughts of 16, 0 and 4 tokens with SmolLM2 on Parity."""
     file = RESULTS / "cloned_thoughts.json"
     runs = json.loads(file.read_text(encoding="utf-8"))["runs"] if file.exists() else []
-    numbers = parse_seeds(seeds)
+    done, numbers = {(result["budget"], result["seed"]) for result in runs}, parse_seeds(seeds)
     for seed in numbers:
         for budget in BUDGETS:
-            if not any((made["budget"], made["seed"]) == (budget, seed) for made in runs):
+            if (budget, seed) not in done:
                 runs.append(run(budget, seed, is_first=seed == numbers[0]))
-                write_result("cloned_thoughts", {"env": ENV_ID, "cloning": CLONING.__dict__, "runs": runs})
-    show_table(list(runs[0]), [made.values() for made in runs])
+                write_result("cloned_thoughts", {"env": ENV_ID, "cloning": asdict(CLONING), "runs": runs})
+    show_table(list(runs[0]), [result.values() for result in runs])
