@@ -17,7 +17,6 @@ from poad_sb3.errors import NoEffectWarning, PresetError
 from poad_sb3.presets import ALGORITHMS, MERGED, PRESETS, Preset
 from poad_sb3.settings import ModelSettings, PPOSettings, unknown_setting
 from poad_sb3.settings.sampling import AUTO, ActionSampling
-from poad_sb3.vec_env.text_observations import ActionKind, action_kind
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -235,6 +234,8 @@ def useless_arguments(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
 
 def _useless_in_sampling(made: LLMOnPolicyAlgorithm) -> dict[str, str]:
     """Return the arguments of sampling and of thoughts that have no effect in this algorithm, and why."""
+    from poad_sb3.vec_env.text_observations import ActionKind, action_kind  # loads torch
+
     sampling, useless = made.action_sampling, dict[str, str]()
     if sampling not in (AUTO, ActionSampling.FREE):
         why = f"action_sampling is {sampling!r}, not 'free'"

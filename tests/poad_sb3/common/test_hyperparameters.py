@@ -153,6 +153,7 @@ def test_presets_are_there_without_torch() -> None:
     ("kind", "given", "match"),
     [
         (POAD, {"top_k": 5}, "top_k=5 has no effect: action_sampling is 'trie'"),
+        (POAD, {"action_sampling": "think", "max_new_tokens": 5}, "has no effect: the environment lists its actions"),
         (GRPO, {"gae_lambda": 0.5}, "gae_lambda=0.5 has no effect: the estimator is"),
     ],
 )
