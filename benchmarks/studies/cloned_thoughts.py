@@ -37,7 +37,9 @@ def run(budget: int, seed: int, *, is_first: bool) -> dict[str, Any]:
     A fresh adapter changes nothing: the policy before cloning is that of every seed, and is measured with the first.
     """
     torch.set_num_threads(1)
-    thoughts = {"action_sampling": "think", "max_thought_tokens": budget, "thought_marks": MARKS} if budget else {}
+    thoughts: dict[str, Any] = {}
+    if budget:
+        thoughts = {"action_sampling": "think", "max_thought_tokens": budget, "thought_marks": MARKS}
     env = gym.make(ENV_ID)
     model = POAD("LLMPolicy", env, seed=seed, temperature=1.0, policy_kwargs={"model": "smollm2"}, **thoughts)
 
