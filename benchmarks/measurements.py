@@ -15,7 +15,10 @@ MEASUREMENTS = {
     "architectures": ("performance.architectures", "every causal architecture of transformers, as a tiny random model"),
     "engines": ("performance.engines", "tokens a second of the own decoding and of vLLM"),
     "theory": ("performance.theory", "the discount inside actions, exactly"),
-    "cloned-thoughts": ("studies.cloned_thoughts", "what a cloned thought is worth to SmolLM2 on Parity"),
+    "cloned-thoughts": (
+        "studies.cloned_thoughts",
+        "return of SmolLM2 on Parity after cloning, with and without thoughts",
+    ),
     "multikey-learning": ("performance.multikey_learning", "steps every method needs on MultiKey with one key"),
     "perplexity": ("performance.perplexity", "perplexity of texts before and after a training"),
     "installing": ("performance.installing", "the wheel in empty environments, with each extra alone"),

@@ -149,8 +149,8 @@ def draw_failures(path: Path) -> None:
             chosen = []
             for settings, result in ((piece["settings"], piece["result"]) for piece in pieces):
                 arguments = settings.get("arguments", {})
-                known = {**settings, **arguments, **arguments.get("policy_kwargs", {})}
-                if field in result and all(known.get(name) == value for name, value in wanted.items()):
+                flat_settings = {**settings, **arguments, **arguments.get("policy_kwargs", {})}
+                if field in result and all(flat_settings.get(name) == value for name, value in wanted.items()):
                     chosen.append(result)
             means = np.mean([result[field] for result in chosen], axis=0)
             axes.plot(chosen[0]["steps"], means, ".-", color=color, label=label)

@@ -185,8 +185,8 @@ class Trainings:
         given = preset_arguments(POAD, self.preset, None, {MERGED: {"model": self.model, "dtype": dtype}})
         if method is POAD:
             return given
-        kept = ("learning_rate", "n_steps", "n_epochs", "temperature", MERGED)
-        return {name: given[name] for name in kept if name in given}
+        shared = ("learning_rate", "n_steps", "n_epochs", "temperature", MERGED)
+        return {name: given[name] for name in shared if name in given}
 
     def _make(self, method: type[LLMOnPolicyAlgorithm], dtype: str) -> LLMOnPolicyAlgorithm:
         envs = make_envs(ENV_ID, {}, PRESETS[self.preset].n_envs)

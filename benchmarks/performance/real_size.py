@@ -80,12 +80,12 @@ def train(size: str, dtype: str, task: str, device: str, n_steps: int = N_STEPS)
     is_cuda = torch.device(device).type == "cuda"
     if is_cuda:
         torch.cuda.reset_peak_memory_stats()
-    of_update: dict[str, float] = {}
+    update_cost: dict[str, float] = {}
 
     def update() -> None:
-        before = counter.forward
-        of_update["seconds"] = milliseconds(partial(type(model).train, model), synchronized(device)) / 1e3
-        of_update["tokens"] = counter.forward - before
+        tokens_before = counter.forward
+        update_cost["seconds"] = milliseconds(partial(type(model).train, model), synchronized(device)) / 1e3
+        update_cost["tokens"] = counter.forward - tokens_before
 
     model.train = update  # type: ignore[method-assign]
     learn = partial(model.learn, n_steps * n_envs, reset_num_timesteps=False)
@@ -103,8 +103,8 @@ def train(size: str, dtype: str, task: str, device: str, n_steps: int = N_STEPS)
         "env_steps": n_steps * n_envs,
         "seconds": seconds,
         "tokens": counter.forward,
-        "update_seconds": of_update["seconds"],
-        "update_teraflops": 4e-12 * base.num_parameters() * of_update["tokens"] / of_update["seconds"],
+        "update_seconds": update_cost["seconds"],
+        "update_teraflops": 4e-12 * base.num_parameters() * update_cost["tokens"] / update_cost["seconds"],
         "peak": peak,
         "estimated": estimate(ModelSize.of(base.config, of_model), of_model, workload).total,
         "first_ratio_error": logged["train/first_ratio_error"],

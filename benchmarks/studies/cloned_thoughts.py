@@ -1,8 +1,8 @@
-"""What a cloned thought is worth to SmolLM2-135M on Parity.
+"""Return of SmolLM2-135M on Parity after cloning, with and without thoughts.
 
 POAD without a thought, with 4 tokens and with 16 clones the oracle with its thoughts, as in the study `thoughts`: one
 pass over 1,000 rows of 8 objects. Fifty episodes are played by sampling, before and after. Seeds differ in the adapter
-alone. Writes cloned_thoughts.json after each clone, and goes on from that file.
+alone. Writes cloned_thoughts.json after each clone. Clones in that file are not made again.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def cloned_thoughts(seeds: Annotated[str, typer.Option(metavar="N,N")] = "610,61
     """Clone thoughts of 16, 0 and 4 tokens with SmolLM2 on Parity."""
     file = RESULTS / "cloned_thoughts.json"
     runs = json.loads(file.read_text(encoding="utf-8"))["runs"] if file.exists() else []
-    done, numbers = {(result["budget"], result["seed"]) for result in runs}, parse_seeds(seeds)
-    for seed in numbers:
+    done, chosen_seeds = {(result["budget"], result["seed"]) for result in runs}, parse_seeds(seeds)
+    for seed in chosen_seeds:
         for budget in BUDGETS:
             if (budget, seed) not in done:
-                runs.append(run(budget, seed, is_first=seed == numbers[0]))
+                runs.append(run(budget, seed, is_first=seed == chosen_seeds[0]))
                 write_result("cloned_thoughts", {"env": ENV_ID, "cloning": asdict(CLONING), "runs": runs})
     show_table(list(runs[0]), [result.values() for result in runs])
