@@ -1,4 +1,4 @@
-"""Draw the pictures of README.md and of the pages into `docs/assets`: `python docs/pictures.py` (extras `bench`, `minigrid`).
+"""Draw the pictures of README.md and of the pages into `docs/assets`: `python docs/pictures.py`. Needs minigrid too.
 
 The picture of credits shows one action, its tokens, and the credit of each token by three rules. Its example is a
 problem of one decision; the policy is uniform at every branch of the trie of the actions. Values are exact, and credits

@@ -58,6 +58,13 @@ def _say(line: object) -> None:
     console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
+def _require_checkout(fix: str) -> None:
+    from lang_bench.reports.leaderboard import FOLDER
+
+    if not FOLDER.parent.is_dir():
+        fail(f"Expected a checkout, whose leaderboard this is about; the package is installed. Fix: {fix}.")
+
+
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results files of `run`.")]
 
 
@@ -114,6 +121,8 @@ def run(
     )
     if leaderboard and settings:
         fail("Expected tasks as registered for the leaderboard; got --env-set. Fix: leave one of the two out.")
+    if leaderboard:
+        _require_checkout("`lang-bench submit` with --into DIR after the run")
     for env_id in env:
         registered = resolve(env_id)
         if ray is None:
@@ -217,12 +226,12 @@ def submit(
     ] = None,
 ) -> None:
     """Add the results of agents to the leaderboard, the source of the site's page."""
-    from lang_bench.reports.leaderboard import FOLDER, add
+    from lang_bench.reports.leaderboard import add
     from lang_bench.runner.results import load
     from lang_envs.report import check
 
-    if into is None and not FOLDER.is_dir():
-        fail("Expected --into DIR: this is no checkout, which has a leaderboard of its own. Fix: add it.")
+    if into is None:
+        _require_checkout("--into DIR")
     for path in files:
         check(path)  # with the steps, if they are recorded: scores are not taken on trust
     for path in add(load(files), replace=replace, folder=into):

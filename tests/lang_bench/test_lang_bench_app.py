@@ -103,6 +103,18 @@ def test_what_the_leaderboard_will_not_take_is_refused_before_it_is_played() -> 
     assert not Path("runs").exists()
 
 
+def test_an_installed_package_has_no_leaderboard_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaderboard, "FOLDER", tmp_path / "site-packages/data/leaderboard")
+    result = _call("run", "--agent", "random", *SMALL, "--leaderboard", "--out", "r.jsonl")
+    assert result.exit_code == 1
+    assert "the package is installed. Fix: `lang-bench submit` with --into DIR" in result.stderr
+    assert not Path("r.jsonl").exists()
+    _call("run", "--agent", "random", *SMALL, "--out", "r.jsonl")
+    assert "Fix: --into DIR" in _call("submit", "r.jsonl").stderr
+    assert _call("submit", "r.jsonl", "--into", "mine").exit_code == 0
+    assert [path.name for path in Path("mine").iterdir()] == ["random.json"]
+
+
 def test_an_agent_that_fails_is_shown_with_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_bad_agents.py").write_text("def shy(text):\n    raise KeyError('nothing to say')\n")
     monkeypatch.syspath_prepend(str(tmp_path))

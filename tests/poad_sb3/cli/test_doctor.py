@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
