@@ -145,7 +145,9 @@ def ids(family: str) -> str:
             best = f"{env.optimal_return:g} ({env.horizon})"
             random = f"{env.random_return:g} ({env.random_success:.2%})"
         rows.append((code(row.id), row.summary, best, random))
-    return table(("id", "task", "oracle's return (actions)", "random return (success)"), rows)
+    versions = sorted({row.id.rpartition("-")[2] for row in rows_of(family)})
+    history = f"Versions: {', '.join(map(code, versions))}; `v0` is the first."
+    return table(("id", "task", "oracle's return (actions)", "random return (success)"), rows) + f"\n\n{history}"
 
 
 def checks() -> str:
