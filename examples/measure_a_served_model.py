@@ -10,10 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from lang_bench.runner.plan import Plan
-from lang_bench.runner.players import Workers
-from lang_bench.runner.results import load
-from lang_bench.runner.session import measure
+from lang_bench import Plan, Workers, load, measure
 
 BASE_URL, MODEL = sys.argv[1:3]
 EPISODES = int(sys.argv[3]) if len(sys.argv) > 3 else 20

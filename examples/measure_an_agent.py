@@ -8,9 +8,7 @@ From a shell: `lang-bench run --agent my_module:careful --env ID`, then `report`
 import sys
 from pathlib import Path
 
-from lang_bench.runner.plan import Plan
-from lang_bench.runner.results import load
-from lang_bench.runner.session import measure
+from lang_bench import Plan, load, measure
 from lang_envs.report.statistics import estimate, mean
 
 ENV_ID = "VirtualHome-FoodPreparation-v0"
