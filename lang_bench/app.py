@@ -17,8 +17,10 @@ from lang_bench.runner.errors import BenchmarkError, FailedError
 from lang_bench.runner.lines import file_name
 from lang_bench.runner.plan import Plan
 from lang_bench.runner.players import Workers
+from lang_bench.runner.session import times_file
 from lang_envs.cli.common import console, echo, language_env, parse_settings, require_parts, resolve
 from lang_envs.errors import LangEnvsError
+from lang_envs.report.results import steps_file
 from lang_envs.text import one_line
 from poad_sb3.errors import PoadError
 
@@ -65,7 +67,15 @@ def _require_checkout(fix: str) -> None:
         fail(f"Expected a checkout, whose leaderboard this is about; the package is installed. Fix: {fix}.")
 
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results files of `run`.")]
+def _without_parts(files: list[Path]) -> list[Path]:
+    """Leave out steps and times of results that are named too, as `runs/*.jsonl` does."""
+    parts = {part for file in files for part in (steps_file(file), times_file(file))}
+    return [file for file in files if file not in parts]
+
+
+Files = Annotated[
+    list[Path], typer.Argument(metavar="FILE...", help="Results files of `run`.", callback=_without_parts)
+]
 
 
 @app.command()

@@ -50,7 +50,9 @@ def test_the_same_command_plays_nothing_again_and_reports() -> None:
     command = ("run", "--agent", "random", *SMALL, "--out", "r.jsonl", "--env-set", "horizon=2")
     assert _call(*command).exit_code == 0
     assert "0 episodes played" in _call(*command).stdout
-    result = _call("report", "r.jsonl")
+    files = [str(path) for path in sorted(Path().glob("*.jsonl"))]
+    assert files == ["r.jsonl", "r.times.jsonl"]
+    result = _call("report", *files)
     assert result.exit_code == 0
     assert Path("r/report.html").exists()
 
