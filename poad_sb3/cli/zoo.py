@@ -48,25 +48,26 @@ Episodes = Annotated[int, typer.Option(min=2, help="Episodes to play.")]
 def list_agents(folder: Folder = None) -> None:
     """List the agents with their scores."""
     folders = [SHIPPED, trained_folder()] if folder is None else [folder]
-    table = Table(
-        "row", "steps", "return, greedy", "success", "return, sampled", "random", "oracle", "adapter", box=None
-    )
+    table = Table("row", *HEAD, box=None)
     for place in folders:
         for row in read_rows(place):
             table.add_row(Text(row.name, style="cyan", no_wrap=True), *map(Text, cells(row, row.adapter(place))))
     console().print(table)
-    console().print("Returns are discounted, with 95 % intervals.")
+    console().print("Means of discounted returns: of the agent's most probable actions with the 95 % interval and the")
+    console().print("success, of its sampled actions, of random play and of the oracle.")
 
 
 def cells(row: Row, adapter: Path) -> list[str]:
     """Return the cells of a row behind its name; empty ones where it was not trained or not measured."""
 
-    def score(player: str, metric: str = "discounted_return") -> str:
+    def value(player: str, metric: str = "discounted_return") -> str:
         interval = row.scores.get(player, {}).get(metric)
-        return "" if interval is None else shown(interval, metric)
+        return "" if interval is None else f"{interval[0]:.0%}" if metric == "success" else f"{interval[0]:.3f}"
 
-    players = [score("greedy"), score("greedy", "success"), score("sampled"), score("random"), score("oracle")]
-    return [f"{row.steps:,}", *players, f"{(row.size or 0) / 1e3:.0f} kB" if adapter.exists() else "not trained"]
+    greedy = row.scores.get("greedy")
+    first = "" if greedy is None else shown(greedy["discounted_return"], "discounted_return")
+    players = [first, value("greedy", "success"), value("sampled"), value("random"), value("oracle")]
+    return [f"{row.steps:,}", *players, f"{(row.size or 0) / 1e3:.0f} kB" if adapter.exists() else "none"]
 
 
 def shown(interval: Interval, metric: str) -> str:
