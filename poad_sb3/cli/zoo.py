@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 
 SEED, FRESH_SEED = 1_000, 2_000
 """Seeds of the evaluations of rows and of `poad zoo eval`; trainings have others."""
-HEAD = ("steps", "greedy", "success", "sampled", "random", "oracle", "adapter")
 AGENT = ("greedy", "sampled")
 """Players that are the agent itself."""
-METRICS = {"return": "return", "discounted_return": "discounted return", "success": "success"}
+METRICS = ("return", "discounted_return", "success")
 
 zoo = typer.Typer(name="zoo", help="List, train, evaluate and push the agents of the zoo.", no_args_is_help=True)
 
@@ -46,28 +45,21 @@ Episodes = Annotated[int, typer.Option(min=2, help="Episodes to play.")]
 
 @zoo.command("list")
 def list_agents(folder: Folder = None) -> None:
-    """List the agents with their scores."""
-    folders = [SHIPPED, trained_folder()] if folder is None else [folder]
-    table = Table("row", *HEAD, box=None)
-    for place in folders:
+    """List the agents with their scores: mean discounted returns, and the success of the most probable actions."""
+    table = Table("row", "steps", "greedy", "success", "sampled", "random", "oracle", "adapter", box=None)
+    for place in [SHIPPED, trained_folder()] if folder is None else [folder]:
         for row in read_rows(place):
-            table.add_row(Text(row.name, style="cyan", no_wrap=True), *map(Text, cells(row, row.adapter(place))))
+            scores = {player: score["discounted_return"] for player, score in row.scores.items()}
+            greedy = row.scores.get("greedy", {})
+            cells = [
+                f"{row.steps:,}",
+                shown(scores["greedy"], "") if "greedy" in scores else "",
+                f"{greedy['success'][0]:.0%}" if greedy.get("success") else "",
+                *(f"{scores[player][0]:.3f}" if player in scores else "" for player in ("sampled", "random", "oracle")),
+                f"{(row.size or 0) / 1e3:.0f} kB" if row.adapter(place).exists() else "none",
+            ]
+            table.add_row(Text(row.name, style="cyan", no_wrap=True), *map(Text, cells))
     console().print(table)
-    console().print("Means of discounted returns: of the agent's most probable actions with the 95 % interval and the")
-    console().print("success, of its sampled actions, of random play and of the oracle.")
-
-
-def cells(row: Row, adapter: Path) -> list[str]:
-    """Return the cells of a row behind its name; empty ones where it was not trained or not measured."""
-
-    def value(player: str, metric: str = "discounted_return") -> str:
-        interval = row.scores.get(player, {}).get(metric)
-        return "" if interval is None else f"{interval[0]:.0%}" if metric == "success" else f"{interval[0]:.3f}"
-
-    greedy = row.scores.get("greedy")
-    first = "" if greedy is None else shown(greedy["discounted_return"], "discounted_return")
-    players = [first, value("greedy", "success"), value("sampled"), value("random"), value("oracle")]
-    return [f"{row.steps:,}", *players, f"{(row.size or 0) / 1e3:.0f} kB" if adapter.exists() else "none"]
 
 
 def shown(interval: Interval, metric: str) -> str:
@@ -216,7 +208,7 @@ def _rounded(value: float, low: float, high: float) -> Interval:
 
 
 def _scores(scores: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table("", "episodes", *METRICS.values(), box=None)
+    table = Table("", "episodes", *(metric.replace("_", " ") for metric in METRICS), box=None)
     for title, entry in scores.items():
         intervals = ("" if entry[metric] is None else shown(entry[metric], metric) for metric in METRICS)
         table.add_row(title, str(entry["episodes"]), *intervals)

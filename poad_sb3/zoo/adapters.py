@@ -164,10 +164,11 @@ def load_adapter(
     if foreign:
         require_harmless(about)
     if env is None:
-        if foreign and (about["env_kwargs"] or about["env_id"] not in gym.registry):
+        are_numbers = all(isinstance(value, int | float) for value in about["env_kwargs"].values())
+        if foreign and not (about["env_id"] in gym.registry and are_numbers):
             raise CheckpointError(
-                f"Expected a registered environment without arguments in an agent from the hub; got {about['env_id']} "
-                f"with {about['env_kwargs']}. Fix: if you trust them, env=gym.make(...)."
+                "Expected a registered environment, with numbers as its arguments, in an agent from the hub; got "
+                f"{about['env_id']} with {about['env_kwargs']}. Fix: if you trust them, env=gym.make(...)."
             )
         env = make_envs(about["env_id"], about["env_kwargs"], about["n_envs"])
     policy_kwargs = {**(about["arguments"].get("policy_kwargs") or {}), **(given.pop("policy_kwargs", None) or {})}
