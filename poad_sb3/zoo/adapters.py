@@ -60,7 +60,7 @@ def write_adapter(model: Any, path: Path, *, critic: bool = False) -> None:
             its adapter.
 
     Raises:
-        CheckpointError: If its settings are not JSON.
+        CheckpointError: If one of its settings is a function.
     """
     spec = model.env.get_attr("spec", indices=[0])[0]
     registered = gym.spec(spec.id).kwargs
@@ -76,8 +76,12 @@ def write_adapter(model: Any, path: Path, *, critic: bool = False) -> None:
         "base_fingerprint": model.base_fingerprint,
         "prompt": model.policy.lm.prompter.template.to_dict(),
     }
-    if callable(model.policy_kwargs.get("model")) or callable(model.state_key):
-        raise CheckpointError("Expected settings that a file can hold; got a function. Fix: name the model by a path.")
+    given = {**{name: getattr(model, name, None) for name in about["arguments"]}, **model.policy_kwargs}
+    if functions := [name for name, value in given.items() if callable(value)]:
+        raise CheckpointError(
+            f"Expected settings that a file without code can hold; {functions[0]} is a function. "
+            "Fix: a number or a text such as 'lin_2e-3', a model by its name, or save() for a checkpoint."
+        )
     tensors = {
         name: tensor.detach().cpu().clone()
         for name, tensor in model.get_parameters()["policy"].items()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
+from huggingface_hub import CommitOperationAdd, EvalResult, HfApi, ModelCard, ModelCardData
 
 import lang_envs
 from poad_sb3.errors import CheckpointError, ExportError
@@ -56,18 +56,12 @@ def push_to_hub(
 def push_adapter(row: Row, path: Path, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
     """Upload the file of an adapter with its row and a model card; see `push_to_hub`."""
     row = replace(row, sha256=digest_of(path), size=path.stat().st_size)
-    files = {
-        _FILE: path.read_bytes(),
-        _ROW: dump(asdict(row)).encode(),
-        "README.md": str(_card(row, repo_id)).encode(),
-    }
+    files = {_FILE: path, _ROW: dump(asdict(row)).encode(), "README.md": str(_card(row, repo_id)).encode()}
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, data in files.items():
-                (Path(folder) / name).write_bytes(data)
-            api = HfApi(token=token)
-            api.create_repo(repo_id, private=private, exist_ok=True)
-            return str(api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message=f"Add {row.name}"))
+        api = HfApi(token=token)
+        api.create_repo(repo_id, private=private, exist_ok=True)
+        additions = [CommitOperationAdd(name, data) for name, data in files.items()]
+        return str(api.create_commit(repo_id, additions, commit_message=f"Add {row.name}"))
     except Exception as error:  # of the client, of HTTP or of the network
         raise ExportError(
             f"Expected to upload {row.name} to {repo_id}; got {' '.join(str(error).split())[:_LONGEST]}. "

@@ -159,6 +159,12 @@ def test_a_download_has_numbers_as_arguments_of_its_environment(tmp_path):
     load_adapter(POAD, path, digest_of(path), foreign=True, env=env)
 
 
+def test_a_function_cannot_be_written(tmp_path):
+    model = POAD("LLMPolicy", gym.make(ID), clip_range=lambda progress: 0.2 * progress, **SMALL)
+    with pytest.raises(CheckpointError, match="clip_range is a function"):
+        write_adapter(model, tmp_path / "agent.safetensors")
+
+
 def test_what_is_not_there_is_said(folder, tmp_path):
     with pytest.raises(CheckpointError, match="There is no agent Kitchen-v0 in the zoo"):
         POAD.load_from_zoo("Kitchen-v0")
