@@ -56,7 +56,8 @@ def push_to_hub(
 def push_adapter(row: Row, path: Path, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
     """Upload the file of an adapter with its row and a model card; see `push_to_hub`."""
     row = replace(row, sha256=digest_of(path), size=path.stat().st_size)
-    files = {_FILE: path, _ROW: dump(asdict(row)).encode(), "README.md": str(_card(row, repo_id)).encode()}
+    files: dict[str, Path | bytes] = {_FILE: path, _ROW: dump(asdict(row)).encode()}
+    files["README.md"] = str(_card(row, repo_id)).encode()
     try:
         api = HfApi(token=token)
         api.create_repo(repo_id, private=private, exist_ok=True)
