@@ -129,9 +129,9 @@ def find_row(name: str, rows: Iterable[Row]) -> Row:
     matching = [row for row in rows if f"{row.name}/".startswith(f"{name}/")]
     if len(matching) == 1:
         return matching[0]
-    names = ", ".join(row.name for row in matching or rows) or "no rows yet"
-    problem = f"Several agents are {name}" if matching else f"There is no agent {name} in the zoo"
-    raise CheckpointError(f"{problem}. Fix: name one of these: {names}.")
+    problem = f"Expected one agent; several are {name}." if matching else f"There is no agent {name} in the zoo."
+    names = ", ".join(row.name for row in matching or rows)
+    raise CheckpointError(f"{problem} Fix: {f'one of these: {names}' if names else 'another folder or method'}.")
 
 
 def find_agent(name: str, folder: Path | None = None, method: str | None = None) -> tuple[Row, Path]:

@@ -92,7 +92,9 @@ def test_a_row_is_named_by_as_much_as_is_unique():
     rows = [ROW, replace(ROW, method="NTPO"), replace(ROW, env_id="KeyToken-v01")]
     assert find_row(f"{ID}/pocket/NTPO", rows) is rows[1]
     assert find_row("KeyToken-v01", rows) is rows[2]
-    with pytest.raises(CheckpointError, match=rf"Several agents are {ID}. Fix: .*: {ID}/pocket/POAD, {ID}/pocket/NTPO"):
+    with pytest.raises(
+        CheckpointError, match=rf"several are {ID}. Fix: one of these: {ID}/pocket/POAD, {ID}/pocket/NTPO"
+    ):
         find_row(ID, rows)
     with pytest.raises(CheckpointError, match=r"There is no agent Kitchen-v0 in the zoo. Fix: .*KeyToken-v01"):
         find_row("Kitchen-v0", rows)
@@ -168,7 +170,9 @@ def test_a_function_cannot_be_written(tmp_path):
 def test_what_is_not_there_is_said(folder, tmp_path):
     with pytest.raises(CheckpointError, match="There is no agent Kitchen-v0 in the zoo"):
         POAD.load_from_zoo("Kitchen-v0")
-    with pytest.raises(CheckpointError, match=r"There is no agent KeyToken-v0 in the zoo. Fix: .*no rows yet"):
+    with pytest.raises(
+        CheckpointError, match=r"There is no agent KeyToken-v0 in the zoo. Fix: another folder or method"
+    ):
         GRPO.load_from_zoo(ID, folder=folder)
     write_row(folder, replace(ROW, method="GRPO"))
     with pytest.raises(CheckpointError, match=r"no adapter yet. Fix: poad zoo train KeyToken-v0/pocket/GRPO"):
