@@ -93,10 +93,10 @@ def _card(row: Row, repo_id: str) -> ModelCard:
     metrics = [
         EvalResult(
             task_type="reinforcement-learning",
-            task_name=f"{player} actions",
             dataset_type=row.env_id,
             dataset_name=row.env_id,
             metric_type=metric,
+            metric_name=f"{metric.replace('_', ' ')}, {player} actions",
             metric_value=row.scores[player][metric][0],
         )
         for player in ("greedy", "sampled")
