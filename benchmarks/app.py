@@ -1,36 +1,19 @@
-"""The commands. Typer reads arguments, defaults and help from their signatures and docstrings."""
+"""The commands of `python -m benchmarks`: those of `lang-bench`, studies and measurements."""
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import StrEnum
 from importlib import import_module
-from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from benchmarks.measurements import MEASUREMENTS
-from benchmarks.runner.errors import BenchmarkError, FailedError
-from benchmarks.runner.lines import file_name
-from benchmarks.runner.plan import Plan
-from benchmarks.runner.players import Workers
 from benchmarks.studies.app import run_study, study_names
 from benchmarks.studies.reproduce import reproduce
-from lang_envs.cli.common import console, echo, language_env, parse_settings, require_parts, resolve
-from lang_envs.errors import LangEnvsError
-from lang_envs.text import one_line
-from poad_sb3.errors import PoadError
-
-REFUSED, STOPPED = 1, 3
-"""Exit codes, as of `poad`: refused before a start; an agent or a job failed, and earlier results are kept."""
-_HUMAN = "human"  # an agent that needs the terminal for itself
+from lang_bench.app import export, fail, one_line_errors, report, run, submit
+from lang_envs.cli.common import console
 
 app = typer.Typer(
     name="python -m benchmarks",
@@ -38,28 +21,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-
-def fail(message: str, code: int = REFUSED) -> NoReturn:
-    """Print one line on stderr, and exit."""
-    echo(f"benchmarks: {' '.join(message.split())}", err=True)
-    raise typer.Exit(code)
-
-
-@contextmanager
-def _one_line_errors() -> Iterator[None]:
-    try:
-        yield
-    except FailedError as error:
-        if error.trace:
-            echo(error.trace, err=True)
-        fail(str(error), STOPPED)
-    except (BenchmarkError, LangEnvsError, PoadError, OSError) as error:
-        fail(str(error))
-
-
-def _say(line: object) -> None:
-    console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.callback(invoke_without_command=True)
@@ -83,183 +44,16 @@ def _list(title: str, names: dict[str, str]) -> None:
     console().print(table)
 
 
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results files of `run`.")]
-
-
-@app.command()
-@_one_line_errors()
-def run(
-    agent: Annotated[
-        str,
-        typer.Option(
-            metavar="SPEC", help="Who plays: random, oracle, checkpoint:PATH, module:function ...; {seed} is the seed."
-        ),
-    ],
-    env: Annotated[list[str], typer.Option(metavar="ID", help="A task: an id, or module:Id-v0; repeatable.")],
-    agent_set: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An argument of the agent; repeatable.")
-    ] = None,
-    env_set: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="An argument of gym.make; repeatable.")
-    ] = None,
-    episodes: Annotated[int, typer.Option(help="Episodes of every seed on every task.")] = 100,
-    seeds: Annotated[int, typer.Option(help="Seeds; intervals are taken over them.")] = 5,
-    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Episodes that are played at a time.")] = 1,
-    where: Annotated[
-        Workers, typer.Option("--in", help="Where: processes to compute, threads to wait for a server.")
-    ] = Workers.PROCESSES,
-    ray: Annotated[
-        str | None,
-        typer.Option(metavar="local|auto|ADDRESS", help="Play in --workers actors of Ray instead, on any machine."),
-    ] = None,
-    steps: Annotated[bool, typer.Option("--steps", help="Record every step too, in NAME.steps.jsonl.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Results file; runs/benchmarks/AGENT.TASK.jsonl by default.")
-    ] = None,
-    label: Annotated[str | None, typer.Option(help="Name of the agent in tables, instead of its own.")] = None,
-    leaderboard: Annotated[bool, typer.Option("--leaderboard", help="Then submit the results.")] = False,
-) -> None:
-    """Play episodes into a file; the same command resumes it."""
-    from benchmarks.reports.terminal import invalid_remark, overview_table
-    from benchmarks.runner.results import load
-    from benchmarks.runner.session import measure
-
-    settings = parse_settings("--env-set", env_set or (), fail)
-    plan = Plan(
-        agent=agent,
-        envs=tuple(env),
-        episodes=episodes,
-        seeds=seeds,
-        first_seed=first_seed,
-        agent_settings=parse_settings("--agent-set", agent_set or (), fail),
-        env_settings=settings,
-        steps=steps,
-        label=label,
-    )
-    if leaderboard and settings:
-        fail("Expected tasks as registered for the leaderboard; got --env-set. Fix: leave one of the two out.")
-    for env_id in env:
-        registered = resolve(env_id)
-        if ray is None:
-            language_env(registered, settings).close()
-        else:  # its table may be on the nodes alone
-            require_parts(registered, settings)
-    name = f"{label or agent}.{env[0]}" if len(env) == 1 else label or agent
-    path = out or Path("runs/benchmarks") / f"{file_name(name)}.jsonl"
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console(), transient=True, disable=agent == _HUMAN) as progress:
-        task = progress.add_task(one_line(label or agent), total=None)
-
-        def watch(n_played: int, total: int) -> None:
-            progress.update(task, completed=n_played, total=total)
-
-        try:
-            done = measure(plan, path, n_workers=workers, workers=where, ray=ray, watch=watch)
-        except KeyboardInterrupt:
-            if where is not Workers.THREADS or workers == 1:
-                raise
-            progress.stop()
-            typer.echo("benchmarks: interrupted. What was written is kept; the same command resumes.", err=True)
-            os._exit(130)  # a thread cannot be ended, and the interpreter would wait for its agent
-    cells = load([path])
-    console().print(overview_table(cells, console().width))
-    if remark := invalid_remark(cells, path):
-        _say(remark)
-    _say(f"{path}: {done.played} episodes played in {done.seconds:.1f} s, {done.found} were there.")
-    if leaderboard:
-        submit([path])
-
-
-@app.command()
-@_one_line_errors()
-def report(
-    files: Files,
-    html: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The written file; report.html in a folder of the first file's name."),
-    ] = None,
-    pictures: Annotated[
-        int, typer.Option(min=0, help="Episodes of the HTML file that are played again for their pictures.")
-    ] = 20,
-    shown: Annotated[
-        int | None,
-        typer.Option("--episodes-shown", min=0, help="Episodes whose steps are in the HTML file; all by default."),
-    ] = None,
-) -> None:
-    """Write one HTML file with tables and all episodes."""
-    from benchmarks.reports.html_report import write_html
-    from benchmarks.reports.terminal import overview_table
-    from benchmarks.runner.results import load
-
-    cells = load(files)
-    if not cells:
-        fail(f"Expected episodes in {', '.join(map(str, files))}; got none. Fix: python -m benchmarks run.")
-    path = html or files[0].with_suffix("") / "report.html"
-    lines = write_html(files, path, pictures=pictures, shown=shown)
-    console().print(overview_table(cells, console().width))
-    for line in lines:
-        _say(line)
-
-
-class Format(StrEnum):
-    """Formats of exports."""
-
-    INSPECT = "inspect"
-    MINARI = "minari"
-
-
-@app.command()
-@_one_line_errors()
-def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Results file of `run --steps`, or RUN/episodes.jsonl.")],
-    to: Annotated[Format, typer.Option(help="inspect: a log of Inspect. minari: a data set of Minari.")],
-    out: Annotated[
-        str | None, typer.Option(metavar="NAME", help="NAME.eval or NAME.json; for minari an id such as salad/poad-v0.")
-    ] = None,
-) -> None:
-    """Write recorded episodes for other tools."""
-    from lang_envs.report import read_results
-    from lang_envs.report.exports import to_inspect, to_minari
-
-    if to is Format.INSPECT:
-        _say(to_inspect(read_results(file), Path(out or file.with_suffix(".eval"))))
-    else:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # for want of an author, whom no option names
-            _say(to_minari(read_results(file), out or f"{file.stem}-v0").spec.data_path)
-
-
-@app.command()
-@_one_line_errors()
-def submit(
-    files: Files,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Replace these tasks; an agent of this name with other settings, whole.")
-    ] = False,
-    into: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the leaderboard; the committed one by default.")
-    ] = None,
-) -> None:
-    """Add the results of agents to the leaderboard, the source of the site's page."""
-    from benchmarks.reports.leaderboard import add
-    from benchmarks.runner.results import load
-    from lang_envs.report import check
-
-    for path in files:
-        check(path)  # with the steps, if they are recorded: scores are not taken on trust
-    for path in add(load(files), replace=replace, folder=into):
-        _say(f"On the leaderboard: {path}")
-
-
-app.command("study")(_one_line_errors()(run_study))
-app.command("reproduce")(_one_line_errors()(reproduce))
+for command in (run, report, export, submit):
+    app.command()(command)
+app.command("study")(one_line_errors()(run_study))
+app.command("reproduce")(one_line_errors()(reproduce))
 
 
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
-@_one_line_errors()
+@one_line_errors()
 def measure(context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME [OPTIONS]")] = "") -> None:
     """Measure speed, memory, reference scores and others; without a name, list them."""
     if not name or name == "--help":

@@ -1,4 +1,4 @@
-"""Draw the pictures of README.md and of the pages into `docs/assets`: `python docs/pictures.py`.
+"""Draw the pictures of README.md and of the pages into `docs/assets`: `python docs/pictures.py`. Needs minigrid too.
 
 The picture of credits shows one action, its tokens, and the credit of each token by three rules. Its example is a
 problem of one decision; the policy is uniform at every branch of the trie of the actions. Values are exact, and credits
@@ -35,6 +35,7 @@ EPISODES = {
     "keytoken": "KeyToken-v0",
     "multikey": "MultiKey-v0",
     "parity": "Parity-v0",
+    "babyai": "BabyAIText-UnlockPickup-v0",
 }
 ACTIONS = ("use the knife to chop the onion", "use the knife to chop the tomato", "use the plate to serve")
 REWARDS = (0.0, 1.0, 0.0)

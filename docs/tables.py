@@ -27,14 +27,14 @@ sys.path.insert(0, str(ROOT))  # `benchmarks` is a folder of the repository and 
 import poad_sb3.settings
 from benchmarks.performance.multikey_learning import HEAD, learning_rows
 from benchmarks.references.datasci_baselines import score_rows
-from benchmarks.reports.comparisons import shown
-from benchmarks.reports.leaderboard import entries
 from benchmarks.reports.tables import markdown_table as table
-from benchmarks.runner.episodes import FAMILY_FIELDS
-from benchmarks.runner.results import METRICS
 from benchmarks.studies.engine.pieces import identifier
 from benchmarks.studies.engine.tables import effect_of
 from benchmarks.studies.registry import ALL
+from lang_bench.reports.comparisons import shown
+from lang_bench.reports.leaderboard import entries
+from lang_bench.runner.episodes import FAMILY_FIELDS
+from lang_bench.runner.results import METRICS, SCORES
 from lang_envs import ENV_ROWS, EnvRow, LangEnv
 from lang_envs.datasets import BUNDLED, DATASETS, errors, load
 from lang_envs.env_checker import CHECKS
@@ -80,9 +80,9 @@ def stale() -> dict[Path, str]:
 
 
 @cache
-def result(name: str) -> Any:
-    """Return the content of a JSON file by its path in `data/results`, without the ending."""
-    return json.loads((ROOT / "data/results" / f"{name}.json").read_text(encoding="utf-8"))
+def result(name: str, folder: Path = ROOT / "data/results") -> Any:
+    """Return the content of a JSON file by its path in a folder, without the ending."""
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def records(name: str, field: str, template: str) -> str:
@@ -129,8 +129,8 @@ def rows_of(family: str) -> list[EnvRow]:
 
 def ids(family: str) -> str:
     """Table of the ids of a family: returns of the oracle (with its actions) and of random play (with its success)."""
-    exact, discount = result("env_scores")["scores"], f"{discount_of(family):g}"
-    sampled = result("datasci_scores")["scores"]
+    exact, discount = result("env_scores", SCORES)["scores"], f"{discount_of(family):g}"
+    sampled = result("datasci_scores", SCORES)["scores"]
     rows = []
     for row in rows_of(family):
         env: Any = gym.make(row.id, disable_env_checker=True, **row.trial).unwrapped  # without a table to be fetched
@@ -147,7 +147,9 @@ def ids(family: str) -> str:
             best = f"{env.optimal_return:g} ({env.horizon})"
             random = f"{env.random_return:g} ({env.random_success:.2%})"
         rows.append((code(row.id), row.summary, best, random))
-    return table(("id", "task", "oracle's return (actions)", "random return (success)"), rows)
+    versions = sorted({row.id.rpartition("-")[2] for row in rows_of(family)})
+    history = f"Versions: {', '.join(map(code, versions))}; `v0` is the first."
+    return table(("id", "task", "oracle's return (actions)", "random return (success)"), rows) + f"\n\n{history}"
 
 
 def checks() -> str:

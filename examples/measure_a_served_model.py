@@ -3,19 +3,14 @@
 OPENAI_API_KEY=... python examples/measure_a_served_model.py BASE_URL MODEL [EPISODES]
 python examples/measure_a_served_model.py http://127.0.0.1:8000/v1 Qwen/Qwen2.5-7B-Instruct
 
-From a shell: `python -m benchmarks run --agent openai:MODEL --agent-set base_url=URL --env ID`.
+From a shell: `lang-bench run --agent openai:MODEL --agent-set base_url=URL --env ID`.
 """
 
 import os
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # `benchmarks` is in the checkout only
-
-from benchmarks.runner.plan import Plan
-from benchmarks.runner.players import Workers
-from benchmarks.runner.results import load
-from benchmarks.runner.session import measure
+from lang_bench import Plan, Workers, load, measure
 
 BASE_URL, MODEL = sys.argv[1:3]
 EPISODES = int(sys.argv[3]) if len(sys.argv) > 3 else 20

@@ -2,17 +2,13 @@
 
 python examples/measure_an_agent.py [EPISODES]
 
-From a shell: `python -m benchmarks run --agent my_module:careful --env ID`, then `report` (docs/benchmarks.md).
+From a shell: `lang-bench run --agent my_module:careful --env ID`, then `report` (docs/benchmarks.md).
 """
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # `benchmarks` is in the checkout only
-
-from benchmarks.runner.plan import Plan
-from benchmarks.runner.results import load
-from benchmarks.runner.session import measure
+from lang_bench import Plan, load, measure
 from lang_envs.report.statistics import estimate, mean
 
 ENV_ID = "VirtualHome-FoodPreparation-v0"

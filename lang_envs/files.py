@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["lock", "replacing", "write_bytes", "write_text"]
+__all__ = ["lock", "replacing", "write_bytes", "write_json", "write_text"]
 
 
 @contextmanager
@@ -35,6 +36,11 @@ def write_bytes(path: Path, data: bytes) -> Path:
 def write_text(path: Path, text: str) -> Path:
     """Write a text file atomically, in UTF-8; see `write_bytes`."""
     return write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, content: object) -> Path:
+    """Write a JSON file; see `write_bytes`."""
+    return write_text(path, f"{json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)}\n")
 
 
 def lock(file: int) -> None:

@@ -14,16 +14,17 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def commit_of(folder: Path, *results: str) -> str | None:
-    """Return the commit of a folder's repository, with a plus sign where tracked files differ from it; None outside.
+def commit_of(file: Path, *results: str) -> str | None:
+    """Return the commit of a file, with a plus sign where tracked files differ from it; None outside a checkout.
 
     Args:
-        folder: Any folder of the repository.
+        file: File of the repository. An environment may lie in a repository of the user, whose commit says nothing
+            about a file that is not in it.
         *results: Folders from the top of the repository that do not count: results that no run reads.
     """
-    git = ["git", "-C", str(folder)]
-    excluded = [f":(top,exclude){name}" for name in results]
+    git, excluded = ["git", "-C", str(file.parent)], [f":(top,exclude){name}" for name in results]
     try:
+        subprocess.run([*git, "ls-files", "--error-unmatch", str(file)], capture_output=True, check=True)
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
         changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/", *excluded], check=False).returncode
     except (OSError, subprocess.CalledProcessError):

@@ -24,8 +24,8 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoTokenizer, Pr
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import logging
 
+from benchmarks.files import write_result
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.files import write_result
 from poad_sb3.distributions.sampling_check import examine_model
 from poad_sb3.pocket import POCKET_FOLDER
 

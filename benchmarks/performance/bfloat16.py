@@ -21,10 +21,10 @@ import torch
 import typer
 from stable_baselines3.common.callbacks import CallbackList
 
+from benchmarks.files import write_result
 from benchmarks.performance.our_loop import PositionCounter
 from benchmarks.performance.timing import in_turns, milliseconds
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.files import write_result
 from poad_sb3 import POAD
 from poad_sb3.language_model.loading import DTYPES
 from poad_sb3.vec_env.make_envs import make_envs

@@ -15,10 +15,11 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.files import write_result
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.episodes import Result
-from benchmarks.runner.evaluation import play, summarize
-from benchmarks.runner.files import write_result
+from lang_bench.runner.episodes import Result
+from lang_bench.runner.evaluation import play, summarize
+from lang_bench.runner.results import SCORES
 from lang_envs import ENV_ROWS
 from lang_envs.agents import oracle_agent
 from lang_envs.datasets.generated import NAME
@@ -72,4 +73,5 @@ def datasci_scores(
     show_records("id, agent", rows, columns)
     if not ids:
         seconds = round(time.perf_counter() - started, 1)
-        write_result("datasci_scores", {"libraries": library_versions(), "seconds": seconds, "scores": scores})
+        content = {"libraries": library_versions(), "seconds": seconds, "scores": scores}
+        write_result("datasci_scores", content, SCORES)

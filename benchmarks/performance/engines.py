@@ -20,9 +20,9 @@ import numpy as np
 import torch
 import typer
 
+from benchmarks.files import write_result
 from benchmarks.performance.timing import in_turns
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.files import write_result
 from poad_sb3 import POAD
 from poad_sb3.cli.engine import LOG, free_url, program, serve_arguments, serving
 from poad_sb3.distributions import EndpointDistribution, FreeDistribution

@@ -15,9 +15,10 @@ import gymnasium as gym
 import numpy as np
 
 from benchmarks.exact.exploring import Env, Graph, Policy, explore, random_policy
+from benchmarks.files import write_result
+from benchmarks.options import one_of
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.files import write_result
-from benchmarks.runner.options import one_of
+from lang_bench.runner.results import SCORES
 from lang_envs import ENV_ROWS, LangEnv
 
 DISCOUNTS = {"Overcooked": (1.0, 0.99), "VirtualHome": (1.0, 0.99, 0.95)}
@@ -109,4 +110,4 @@ def env_scores(
     show_records("id, agent", rows, ("success", "returns", "actions", "duration", "n_situations"))
     if not ids:
         seconds = round(time.perf_counter() - started, 1)
-        write_result("env_scores", {"seconds": seconds, "scores": scores})
+        write_result("env_scores", {"seconds": seconds, "scores": scores}, SCORES)

@@ -33,12 +33,11 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.files import RESULTS, write_result
+from benchmarks.options import one_of
 from benchmarks.performance.engines import tokens_per_second
 from benchmarks.performance.real_size import N_STEPS, SIZES, TASKS, train
 from benchmarks.performance.timing import milliseconds, synchronized
-from benchmarks.runner.files import write_result
-from benchmarks.runner.machine import RESULTS
-from benchmarks.runner.options import one_of
 from poad_sb3 import GRPO, POAD
 from poad_sb3.cli.engine import program
 from poad_sb3.common.hyperparameters import preset_arguments

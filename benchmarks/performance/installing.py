@@ -19,9 +19,9 @@ import time
 import tomllib
 from pathlib import Path
 
+from benchmarks.files import write_result
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.errors import BenchmarkError
-from benchmarks.runner.files import write_result
+from lang_bench.runner.errors import BenchmarkError
 
 ROOT = Path(__file__).parents[2]
 _PLAY = (
@@ -34,7 +34,7 @@ USES = {
     "llm": _TRAIN.format("seed=0"),
     "datasci": _PLAY.format("DataSciCoding-iris-v0"),
     "data": "import arff, pandas, pyarrow, lang_envs.datasets.fetching",
-    "bench": "import matplotlib, scipy, lang_envs.cli.app",
+    "bench": "import matplotlib; from lang_bench.app import app; app('run --agent random --env KeyToken-v0'.split())",
     "cli": "import lang_envs.cli.app",
     "gguf": "import gguf, poad_sb3.language_model.smollm2",
     "openai": "import openai; openai.OpenAI(api_key='none')",

@@ -21,9 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from benchmarks.files import write_result
 from benchmarks.performance.timing import in_new_process
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.files import write_result
 from poad_sb3.language_model.gradient_checkpointing import enable_checkpointing
 from poad_sb3.language_model.lora import adapt
 from poad_sb3.memory import ModelSize, Workload, estimate

@@ -17,9 +17,9 @@ import typer
 from stable_baselines3.common.callbacks import BaseCallback
 
 import poad_sb3
+from benchmarks.files import write_result
+from benchmarks.options import parse_seeds
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.files import write_result
-from benchmarks.runner.options import parse_seeds
 from poad_sb3.presets import ALGORITHMS
 
 ENV_ID, KWARGS = "MultiKey-v0", {"k": 1, "d": 0, "horizon": 1}

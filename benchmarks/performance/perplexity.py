@@ -24,9 +24,9 @@ import numpy as np
 import torch
 import typer
 
+from benchmarks.files import write_result
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.errors import BenchmarkError
-from benchmarks.runner.files import write_result
+from lang_bench.runner.errors import BenchmarkError
 from lang_envs.report.statistics import Floats
 from poad_sb3.common.policies import LLMPolicy
 from poad_sb3.language_model.packing import TokenRow

@@ -21,10 +21,10 @@ import torch
 import typer
 from stable_baselines3.common.env_util import make_vec_env
 
+from benchmarks.files import write_result
 from benchmarks.performance.synthetic import SyntheticTask, TaskSizes, make_model
 from benchmarks.performance.timing import in_turns
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.files import write_result
 from poad_sb3 import POAD
 from poad_sb3.distributed import end_ranks, start_ranks
 

@@ -25,12 +25,12 @@ import typer
 from stable_baselines3.common.env_util import make_vec_env
 from transformers import AutoTokenizer, Qwen2Config
 
+from benchmarks.files import write_result
+from benchmarks.options import one_of
 from benchmarks.performance.our_loop import PositionCounter
 from benchmarks.performance.synthetic import random_model
 from benchmarks.performance.timing import milliseconds, resident_bytes, synchronized
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.files import write_result
-from benchmarks.runner.options import one_of
 from poad_sb3 import POAD
 from poad_sb3.language_model.loading import DTYPES
 from poad_sb3.memory import ModelSize, Workload, estimate

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.files import write_result
 from benchmarks.performance.timing import in_turns, milliseconds
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.files import write_result
 from lang_envs.datasets import Dataset
 from lang_envs.envs.datascicoding.evaluation import Evaluator
 from lang_envs.sandbox.client import Sandbox

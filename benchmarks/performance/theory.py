@@ -28,11 +28,12 @@ from benchmarks.exact import (
     solve_tokens,
     token_reference,
 )
+from benchmarks.files import RESULTS, write_picture
 from benchmarks.reports.plots import style
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.files import write_json, write_picture
-from benchmarks.runner.machine import RESULTS, describe_machine
+from lang_bench.runner.machine import describe_machine
 from lang_envs.envs.keytoken.env import KeyTokenEnv
+from lang_envs.files import write_json
 
 GAMMA = 0.99
 GAMMA_TOKENS = (1.0, 0.95, 0.9, 0.8, 0.5)

@@ -30,14 +30,15 @@ import torch
 import typer
 from matplotlib.figure import Figure
 
+from benchmarks.files import RESULTS, write_picture
+from benchmarks.options import one_of
 from benchmarks.performance.careful_loop import CarefulLoop, Sample
 from benchmarks.performance.our_loop import SETTINGS, OurLoop, Setting
 from benchmarks.performance.timing import in_new_process, milliseconds, resident_bytes
 from benchmarks.reports.plots import style
 from benchmarks.reports.tables import show_records
-from benchmarks.runner.files import write_json, write_picture
-from benchmarks.runner.machine import RESULTS, describe_machine
-from benchmarks.runner.options import one_of
+from lang_bench.runner.machine import describe_machine
+from lang_envs.files import write_json
 
 _COLOURS = {"ours": "#2a6f97", "careful": "#d9a326"}
 VOCABULARIES = (2_000, 32_000)

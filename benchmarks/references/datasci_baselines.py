@@ -21,14 +21,15 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.files import RESULTS
+from benchmarks.options import one_of
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.files import write_json
-from benchmarks.runner.machine import RESULTS, describe_machine
-from benchmarks.runner.options import one_of
+from lang_bench.runner.machine import describe_machine
 from lang_envs.datasets import DATASETS, Dataset, Preprocessing, load, store
 from lang_envs.envs.datascicoding.env import BANNED
 from lang_envs.envs.datascicoding.oracle import oracle_code
 from lang_envs.envs.datascicoding.scoring import auc, check_probabilities, splits
+from lang_envs.files import write_json
 
 REPORTED = range(5)
 """Random states of the halves that the reward uses."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from benchmarks.errors import JobFailedError, StudyError
+from benchmarks.options import parse_seeds
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.errors import JobFailedError, StudyError
-from benchmarks.runner.machine import describe_machine
-from benchmarks.runner.options import parse_seeds
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import STUDIES, Pieces
 from benchmarks.studies.engine.study import Options, Study
+from lang_bench.runner.machine import describe_machine
 from lang_envs.cli.common import console
 
 if TYPE_CHECKING:
@@ -179,7 +179,8 @@ def write_report(
     Returns:
         Content of the JSON file, and the paths of the files.
     """
-    from benchmarks.runner.files import write_json, write_picture
+    from benchmarks.files import write_picture
+    from lang_envs.files import write_json
 
     report = study.report(Options(tuple(sorted({*study.seeds, *seeds}))), pieces)
     about = {"study": study.name, "about": study.about, "command": f"python -m benchmarks study {study.name}"}

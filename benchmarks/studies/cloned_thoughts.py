@@ -16,15 +16,14 @@ import gymnasium as gym
 import torch
 import typer
 
-from benchmarks.agents.policy import PolicyAgent
+from benchmarks.files import RESULTS, write_result
+from benchmarks.options import parse_seeds
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.evaluation import play, summarize
-from benchmarks.runner.files import write_result
-from benchmarks.runner.machine import RESULTS
-from benchmarks.runner.options import parse_seeds
 from benchmarks.studies.engine.jobs import Cloning
 from benchmarks.studies.engine.training import EVALUATION_SEED, clone
 from benchmarks.studies.thoughts import MARKS
+from lang_bench.agents.policy import PolicyAgent
+from lang_bench.runner.evaluation import play, summarize
 from poad_sb3 import POAD
 
 ENV_ID, EPISODES, BUDGETS = "Parity-v0", 50, (16, 0, 4)

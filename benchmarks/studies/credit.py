@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.errors import StudyError
 from benchmarks.reports.plots import plain_label, style
-from benchmarks.runner.credit import CREDITS, GAE_LAMBDA, GAMMA
-from benchmarks.runner.errors import StudyError
 from benchmarks.studies.engine.jobs import Evaluation, Job, TrainingJob
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.study import Options, Report, Study
 from benchmarks.studies.engine.tuning import Task
+from lang_bench.runner.credit import CREDITS, GAE_LAMBDA, GAMMA
 from lang_envs.report import Table
 
 _METHODS = tuple(CREDITS)

@@ -12,8 +12,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+from benchmarks.errors import NotTunedError
 from benchmarks.references.datasci_baselines import preprocessing_of
-from benchmarks.runner.errors import NotTunedError
 from benchmarks.studies.engine.coding_findings import TableFindings, coding_tables, ending, rewards_of
 from benchmarks.studies.engine.findings import Prediction, Row, judged
 from benchmarks.studies.engine.jobs import CODER, CONTROLS, FIRST_ROLLOUT, N_STEPS, CodingJob, Job

@@ -10,15 +10,16 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.agents import make_agent
-from benchmarks.agents.policy import PolicyAgent
+from benchmarks.files import write_picture
 from benchmarks.reports.plots import plot_curves
 from benchmarks.reports.tables import show_table
-from benchmarks.runner.evaluation import play, summarize
-from benchmarks.runner.files import write_json, write_picture
-from benchmarks.runner.machine import describe_machine
 from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
 from benchmarks.studies.engine.training import train
+from lang_bench.agents import make_agent
+from lang_bench.agents.policy import PolicyAgent
+from lang_bench.runner.evaluation import play, summarize
+from lang_bench.runner.machine import describe_machine
+from lang_envs.files import write_json
 from lang_envs.recording import record_gif
 from lang_envs.report import LearningCurve, Report, Table, read_run, write_report
 from lang_envs.report.statistics import Curve

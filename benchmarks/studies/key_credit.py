@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.agents.policy import PolicyAgent
-from benchmarks.runner import plan
-from benchmarks.runner.episodes import Step, make_text_env, play_episode
-from benchmarks.runner.records import step_records
 from benchmarks.studies.engine.findings import Prediction, Row
 from benchmarks.studies.engine.jobs import TrainingJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.training import train
 from benchmarks.studies.tasks import MULTIKEY, POAD
+from lang_bench.agents.policy import PolicyAgent
+from lang_bench.runner import plan
+from lang_bench.runner.episodes import Step, make_text_env, play_episode
+from lang_bench.runner.records import step_records
 from lang_envs.envs.multikey.admissible import key_slots
 
 _STEPS, _RATE = 4_096, 1e-3

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
+from benchmarks.errors import StudyError
 from benchmarks.reports.plots import PALETTE, style
-from benchmarks.runner.errors import StudyError
-from benchmarks.runner.machine import RESULTS
 from benchmarks.studies.engine.findings import rounded
 from benchmarks.studies.engine.jobs import Cloning, Evaluation, PresetJob
 from benchmarks.studies.engine.pictures import panels
@@ -34,6 +33,7 @@ from benchmarks.studies.values_inside import (
     TOKEN_8,
     VALUES_INSIDE,
 )
+from lang_bench.runner.results import SCORES
 from lang_envs.report import Table
 from lang_envs.report.statistics import estimate, mean
 from poad_sb3.common.hyperparameters import preset
@@ -106,7 +106,7 @@ CURVES = (
 
 @cache
 def _env_scores() -> dict[str, Any]:
-    scores: dict[str, Any] = json.loads((RESULTS / "env_scores.json").read_text(encoding="utf-8"))["scores"]
+    scores: dict[str, Any] = json.loads((SCORES / "env_scores.json").read_text(encoding="utf-8"))["scores"]
     return scores
 
 

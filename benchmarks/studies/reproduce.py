@@ -10,8 +10,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from benchmarks.runner.errors import StudyError
-from benchmarks.runner.machine import RESULTS, describe_machine
+from benchmarks.errors import StudyError
+from benchmarks.files import RESULTS
 from benchmarks.studies.engine.jobs import (
     Cloning,
     CodingJob,
@@ -23,6 +23,7 @@ from benchmarks.studies.engine.jobs import (
     WarmStartJob,
 )
 from benchmarks.studies.engine.pieces import STUDIES, Pieces, identifier
+from lang_bench.runner.machine import describe_machine
 from lang_envs.cli.common import console
 
 TIMES = frozenset({"cpu_seconds", "seconds"})

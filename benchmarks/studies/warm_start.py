@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.runner.machine import RESULTS
+from benchmarks.files import RESULTS
 from benchmarks.studies.engine.comparing import Beside, Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction, Row, find, rounded
 from benchmarks.studies.engine.jobs import Cloning, Evaluation, TrainingJob

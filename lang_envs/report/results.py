@@ -1,6 +1,6 @@
 """Results files, format 1: `NAME.jsonl` with a line for each episode, and `NAME.steps.jsonl` with one for each step.
 
-`schema/*.schema.json` describe the lines. Files written by `python -m benchmarks run`, by `poad train` and by other
+`schema/*.schema.json` describe the lines. Files written by `lang-bench run`, by `poad train` and by other
 programs are read alike.
 """
 

@@ -115,7 +115,7 @@ def train(
             fail("Expected --dry-run or --n-procs; got both. Fix: leave out --n-procs, each process needs as much.")
         from poad_sb3.cli.train import dry_run as show_only
 
-        show_only(options, out, resume=resume)
+        show_only(options, out, resume=resume, engine=engine)
     elif is_launcher:
         from poad_sb3.cli.ranks import launch_ranks
 

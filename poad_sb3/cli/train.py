@@ -102,15 +102,20 @@ def train_run(
         engine: Command of a server to start for the training; see `poad_sb3.cli.engine`.
     """
     ranks = current_ranks()
-    command = None if engine is None else program(engine)
-    if command is not None:
-        options = {**options, "given": {**options["given"], "generation_endpoint": free_url()}}
+    options, command = _served(options, engine)
     try:
         folder, existing, config = ranks.on_rank_zero("resolve", lambda: resolve(options, out, resume=resume))
         with folder.held() if ranks.is_first else nullcontext():
             _train(options, folder, existing, config, wandb_project, command)
     except LostRankError as error:  # before the first step
         fail(str(error), LOST_RANK)
+
+
+def _served(options: Options, engine: str | None) -> tuple[Options, list[str] | None]:
+    """Return the options with the URL of the server that `--engine` starts, and its command."""
+    if engine is None:
+        return options, None
+    return {**options, "given": {**options["given"], "generation_endpoint": free_url()}}, program(engine)
 
 
 def _train(
@@ -169,14 +174,16 @@ def _train(
         echo(f"poad: warning: the training is complete; only its report could not be written: {error}", err=True)
 
 
-def dry_run(options: Options, out: Path | None, *, resume: bool) -> None:
+def dry_run(options: Options, out: Path | None, *, resume: bool, engine: str | None = None) -> None:
     """Check the settings of a training and show the memory that it needs; train and write nothing.
 
     Args:
         options: Options of the command.
         out: Folder of the run.
         resume: Whether the folder may hold the run already.
+        engine: Command of a server; see `train_run`.
     """
+    options, _ = _served(options, engine)
     _, _, config = resolve(options, out, resume=resume)
     with closing(environments(config.env_id, config.env_kwargs, config.n_envs)) as envs:
         free = free_memory(get_device(config.given.get("device", "auto")))  # before there is a model

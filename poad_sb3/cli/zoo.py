@@ -85,7 +85,7 @@ def train(name: Name, folder: Folder = None, episodes: Episodes = 200) -> None:
     folder = folder or trained_folder()
     row = find_row(name, {row.name: row for row in [*read_rows(SHIPPED), *read_rows(folder)]}.values())
     run = RunFolder(Path("runs") / f"zoo-{row.stem}")
-    commit = commit_of(Path(__file__).parent, "poad_sb3/zoo/agents", "data/results/studies")
+    commit = commit_of(Path(__file__), "poad_sb3/zoo/agents", "data/results/studies")
     before = time.process_time()
     train_run(_options(row), run.path, resume=True)
     hours, config = (time.process_time() - before) / 3600, run.read_config()

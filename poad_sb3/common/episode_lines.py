@@ -1,4 +1,4 @@
-"""Lines of results files, format 1: those that `python -m benchmarks run` and trainings write alike. No torch."""
+"""Lines of results files, format 1: those that `lang-bench run` and trainings write alike. No torch."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class EpisodeRecordingCallback(BaseCallback):
 
     An evaluation comes before the first rollout, before the rollouts that begin at least `every` steps after the last
     evaluation, and at the end of the training. The reset seeds are the same each time: the same situations are seen at
-    several times of the training. They are those of the first episodes of `python -m benchmarks run` with this seed;
+    several times of the training. They are those of the first episodes of `lang-bench run` with this seed;
     episodes of a method that compares episodes of one reset seed share them in its groups.
 
     The training is the same with and without it, bit for bit. It has environments and random generators of its own.

@@ -66,7 +66,7 @@ def recorded_episodes(path: str | Path) -> list[Episode]:
     if not episodes:
         raise ValueError(
             f"Expected recorded steps beside {path}; got {len(lines)} episodes without steps. "
-            "Fix: record them, with `python -m benchmarks run ... --steps` or `poad train`."
+            "Fix: record them, with `lang-bench run ... --steps` or `poad train`."
         )
     return episodes
 

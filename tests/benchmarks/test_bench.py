@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks import files
 from benchmarks.app import app
+from benchmarks.files import RESULTS
 from benchmarks.performance import throughput
 from benchmarks.performance.our_loop import SETTINGS
-from benchmarks.runner import files
-from benchmarks.runner.machine import RESULTS
 from benchmarks.studies.app import study_names
 
 SMALLEST = {

@@ -23,4 +23,4 @@ def test_nothing_heavy_is_imported() -> None:
     assert done.stderr == ""
     modules = set(json.loads(done.stdout))
     assert "gymnasium" in modules
-    assert modules & (HEAVY | {"poad_sb3", "benchmarks"}) == set()
+    assert modules & (HEAVY | {"poad_sb3", "lang_bench", "benchmarks"}) == set()

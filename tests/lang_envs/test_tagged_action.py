@@ -11,8 +11,8 @@ import pytest
 from third_party import Doors, OpenDoors
 from walk import same
 
-from benchmarks.agents import make_agent
-from benchmarks.runner.episodes import make_text_env, play_episode
+from lang_bench.agents import make_agent
+from lang_bench.runner.episodes import make_text_env, play_episode
 from lang_envs import InfoError, LangEnvsError, TextObservation, language_env, oracle, show_actions
 from lang_envs.agents import oracle_agent
 from lang_envs.env_checker import Status, run_checks

@@ -11,8 +11,8 @@ import torch
 from toy import LampEnv
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from benchmarks.files import RESULTS
 from benchmarks.performance.memory import WAYS, WORKLOAD, LiveBytes, config_of, measure_logits
-from benchmarks.runner.machine import RESULTS
 from poad_sb3 import POAD
 from poad_sb3.language_model.decoding import CachedDecoding
 from poad_sb3.memory import (

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agents.base import Agent, Decision, TokenCredit, Usage
+from lang_bench.agents.base import Agent, Decision, TokenCredit, Usage
 
 HOSTILE = "_<img src=x> | $x$ `a` [b](javascript:c)\n\\frac{$ [/red]"
 """A name that Markdown, HTML, Matplotlib and Rich would all read as something else."""

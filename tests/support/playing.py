@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 
-from benchmarks.agents import Agent, Decision
+from lang_bench.agents import Agent, Decision
 from lang_envs.wrappers import TextAction
 
 

@@ -12,8 +12,8 @@ import gymnasium as gym
 import numpy as np
 
 import lang_envs  # noqa: F401 - registers the ids
-from benchmarks.runner.credit import CREDITS, GAE_LAMBDA, GAMMA, credit_of_episode
-from benchmarks.runner.plan import Job
+from lang_bench.runner.credit import CREDITS, GAE_LAMBDA, GAMMA, credit_of_episode
+from lang_bench.runner.plan import Job
 from lang_envs.wrappers import TextAction
 
 __all__ = ["AGENTS", "END", "HOME", "KITCHEN", "PAYLOADS", "code", "hostile", "small", "training", "write"]
@@ -37,7 +37,7 @@ def header_of(agent: str, envs: Sequence[str], episodes: int, seeds: Sequence[in
         "episodes": episodes,
         "seeds": list(seeds),
         "steps": True,
-        "command": "python -m benchmarks run --agent module:agent",
+        "command": "lang-bench run --agent module:agent",
         "commit": None,
         "cpu": "a processor",
         "cores": 2,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.agents.base import Agent, Decision, TokenCredit, Usage
-from benchmarks.runner.plan import Job
+from lang_bench.agents.base import Agent, Decision, TokenCredit, Usage
+from lang_bench.runner.plan import Job
 
 
 class Valued(Agent):

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from benchmarks.errors import StudyError
 from benchmarks.exact.gradients import (
     Floats,
     PolicyGradients,
@@ -19,7 +20,6 @@ from benchmarks.exact.gradients import (
     policy_gradients,
     timed_values,
 )
-from benchmarks.runner.errors import StudyError
 from benchmarks.studies.credit_truth.cases import rounded
 from benchmarks.studies.credit_truth.critics import EPISODES, fitted_values
 from benchmarks.studies.credit_truth.moments import (

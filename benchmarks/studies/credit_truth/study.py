@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from benchmarks.runner.errors import StudyError
+from benchmarks.errors import StudyError
 from benchmarks.studies.credit_truth.cases import Case, Measured, cases_of
 from benchmarks.studies.credit_truth.measuring import TruthJob
 from benchmarks.studies.credit_truth.predictions import PREDICTIONS, Check

@@ -13,9 +13,9 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv
 
 import poad_sb3
-from benchmarks.runner.episodes import make_text_env
 from benchmarks.studies.engine.jobs import CODER, N_ENVS, CodingJob
 from benchmarks.studies.engine.training import FirstRatioWatch
+from lang_bench.runner.episodes import make_text_env
 from lang_envs.datasets import load
 from lang_envs.envs.datascicoding.coder import RandomCoder
 from lang_envs.envs.datascicoding.env import BANNED

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 
-from benchmarks.reports.rank_tests import SETTLED, difference, holm, rank_test
-from benchmarks.runner.errors import NotTunedError
+from benchmarks.errors import NotTunedError
 from benchmarks.studies.engine.pieces import Piece, Pieces
 from benchmarks.studies.engine.tuning import LEARNED_SHARE, Arguments, Comparison, area
+from lang_bench.reports.rank_tests import SETTLED, difference, holm, rank_test
 from lang_envs.report.statistics import Curve, Estimate, Floats, estimate, learning_curve, mean
 
 AREAS = "difference of mean areas"

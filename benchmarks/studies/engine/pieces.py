@@ -11,11 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.runner.errors import StudyError
-from benchmarks.runner.files import write_json
-from benchmarks.runner.machine import RESULTS
+from benchmarks.errors import StudyError
+from benchmarks.files import RESULTS
 from benchmarks.studies.engine.jobs import Job
-from lang_envs.files import write_bytes, write_text
+from lang_envs.files import write_bytes, write_json, write_text
 
 STUDIES = RESULTS / "studies"
 """Folder of the reports."""

@@ -13,10 +13,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.runner.errors import JobFailedError
-from benchmarks.runner.players import end_with_parent
+from benchmarks.errors import JobFailedError
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import COST, Pieces
+from lang_bench.runner.players import end_with_parent
 
 
 class Done(NamedTuple):

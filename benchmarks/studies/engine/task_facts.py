@@ -8,10 +8,10 @@ import gymnasium as gym
 import numpy as np
 
 import poad_sb3
-from benchmarks.runner.evaluation import play
-from benchmarks.runner.results import references_of
 from benchmarks.studies.engine.jobs import TaskJob
 from benchmarks.studies.engine.training import EVALUATION_SEED
+from lang_bench.runner.evaluation import play
+from lang_bench.runner.results import references_of
 from lang_envs import oracle
 from lang_envs.agents import Agent as EnvFunction
 from lang_envs.agents import random_agent

@@ -14,13 +14,13 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 import poad_sb3
-from benchmarks.agents.base import Decision, TokenCredit
-from benchmarks.agents.policy import PolicyAgent
-from benchmarks.runner import plan
-from benchmarks.runner.episodes import Step, make_text_env, play_episode
-from benchmarks.runner.evaluation import Summary, play, summarize
-from benchmarks.runner.records import step_records
 from benchmarks.studies.engine.jobs import Cloning, PresetJob, TrainingJob
+from lang_bench.agents.base import Decision, TokenCredit
+from lang_bench.agents.policy import PolicyAgent
+from lang_bench.runner import plan
+from lang_bench.runner.episodes import Step, make_text_env, play_episode
+from lang_bench.runner.evaluation import Summary, play, summarize
+from lang_bench.runner.records import step_records
 from lang_envs.cache import cache_folder
 from lang_envs.wrappers.admissible import admissible_observation
 from poad_sb3.bc import BC, oracle_episodes

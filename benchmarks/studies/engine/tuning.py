@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.runner.errors import NotTunedError
+from benchmarks.errors import NotTunedError
 from benchmarks.studies.engine import study
 from benchmarks.studies.engine.jobs import Cloning, Evaluation, Job, TaskJob, TrainingJob, WarmStartJob
 from benchmarks.studies.engine.pieces import Piece, Pieces

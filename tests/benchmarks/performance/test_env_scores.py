@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.exact.exploring import random_policy
 from benchmarks.performance.env_scores import LISTED_IDS, score, score_both
-from benchmarks.runner.machine import RESULTS
+from lang_bench.runner.results import SCORES
 from lang_envs import ENV_ROWS, LangEnv
 from lang_envs.core import Outcome
 from lang_envs.registration import creator
@@ -109,7 +109,7 @@ PUBLISHED = {
 
 @pytest.fixture(scope="module")
 def committed() -> dict[str, Any]:
-    return json.loads((RESULTS / "env_scores.json").read_text(encoding="utf-8"))["scores"]
+    return json.loads((SCORES / "env_scores.json").read_text(encoding="utf-8"))["scores"]
 
 
 @pytest.mark.parametrize("env_id", PUBLISHED)
@@ -144,7 +144,7 @@ def test_the_committed_scores_are_those_of_this_code(env_id: str, committed: dic
 
 def test_every_id_is_scored_in_one_way(committed: dict[str, Any]) -> None:
     """Except ids whose table has to be fetched, or is the user's: their scores cannot be measured again without it."""
-    coding = json.loads((RESULTS / "datasci_scores.json").read_text(encoding="utf-8"))["scores"]
+    coding = json.loads((SCORES / "datasci_scores.json").read_text(encoding="utf-8"))["scores"]
     exact = [row.id for row in ENV_ROWS if hasattr(creator(row.id), "random_success")]  # scores in closed form
     ids = [row.id for row in ENV_ROWS if not row.trial]
     assert [*committed, *coding, *exact] == ids, "see an environment family in docs/development/architecture.md"

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 import lang_envs
+from benchmarks.files import RESULTS
 from benchmarks.performance import installing
 from benchmarks.performance.installing import ROOT, build, extras, listed_files
-from benchmarks.runner.machine import RESULTS
 from lang_envs import errors
 
-PACKAGES = ("lang_envs/", "poad_sb3/", "lang_envs_verifiers.py")
+PACKAGES = ("lang_bench/", "lang_envs/", "poad_sb3/", "lang_envs_verifiers.py")
 ELSEWHERE = {"skyrl_gym", "verifiers"}
 """Packages of Python environments of their own, whose versions do not fit ours."""
 Archives = tuple[Path, Path]
@@ -54,7 +54,7 @@ def normal(requirement: str) -> str:
 
 @pytest.mark.process
 @needs_git
-def test_the_wheel_is_every_file_of_both_packages_as_it_is_here(archives: Archives) -> None:
+def test_the_wheel_is_every_file_of_its_packages_as_it_is_here(archives: Archives) -> None:
     ours = {name for name in listed_files() if name.startswith(PACKAGES)}
     assert {"lang_envs/py.typed", "poad_sb3/py.typed", "poad_sb3/pocket/weights/model.safetensors"} <= ours
     with zipfile.ZipFile(archives[1]) as archive:
@@ -100,7 +100,7 @@ def test_every_package_that_is_imported_is_declared(archives: Archives, metadata
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
                 imported.update((name.partition(".")[0], file) for name in names)
-    others = set(imported) - set(sys.stdlib_module_names) - {"lang_envs", "poad_sb3"} - ELSEWHERE
+    others = set(imported) - set(sys.stdlib_module_names) - {"lang_bench", "lang_envs", "poad_sb3"} - ELSEWHERE
     assert {"torch", "gymnasium", "typer"} <= others
     undeclared = [name for name in others if not {normal(home) for home in homes.get(name, [name])} & declared]
     assert {one: imported[one] for one in undeclared} == {}

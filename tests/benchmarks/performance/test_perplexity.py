@@ -12,7 +12,7 @@ from toy import make_agent, randomise
 
 from benchmarks.performance import perplexity
 from benchmarks.performance.perplexity import compare, mean_losses, passages, read_text
-from benchmarks.runner.errors import BenchmarkError
+from lang_bench.runner.errors import BenchmarkError
 
 
 def test_passages_are_spread_over_the_text(monkeypatch: pytest.MonkeyPatch) -> None:

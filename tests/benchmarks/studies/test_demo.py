@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.runner.machine import RESULTS
+from benchmarks.files import RESULTS
 from benchmarks.studies.demo import report_of_demo
 from lang_envs.report import Table
 

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
-from benchmarks.runner.machine import RESULTS
+from benchmarks.files import RESULTS
 from benchmarks.studies.app import AnyStudy
 from benchmarks.studies.engine.pieces import STUDIES, Pieces
 from benchmarks.studies.engine.study import Options

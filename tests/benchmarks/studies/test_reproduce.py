@@ -11,7 +11,7 @@ from studies_users import MADE, job, result
 from typer.testing import CliRunner
 
 from benchmarks.app import app
-from benchmarks.runner.errors import StudyError
+from benchmarks.errors import StudyError
 from benchmarks.studies.engine.jobs import TaskJob
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.reproduce import (

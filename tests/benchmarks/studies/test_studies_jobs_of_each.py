@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from studies_users import fill, fill_study, result
 
-from benchmarks.runner.errors import NotTunedError, StudyError
+from benchmarks.errors import NotTunedError, StudyError
 from benchmarks.studies.curves import CURVES
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.findings import (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from studies_users import LOG, FailingJob, KilledJob, LoggedJob, job
 
-from benchmarks.runner.errors import JobFailedError, StudyError
+from benchmarks.errors import JobFailedError, StudyError
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
 from benchmarks.studies.engine.pool import work

@@ -14,7 +14,7 @@ from studies_users import SCORE, fill_study, result
 from typer.testing import CliRunner
 
 from benchmarks.app import app
-from benchmarks.runner.errors import JobFailedError
+from benchmarks.errors import JobFailedError
 from benchmarks.studies import app as studies_app
 from benchmarks.studies import credit, registry
 from benchmarks.studies.app import write_report

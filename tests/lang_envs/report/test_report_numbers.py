@@ -17,8 +17,8 @@ import report_data
 from report_data import episode_of, header_of
 from report_pages import READY, Open, episode_link, go, link, report_of
 
-from benchmarks.reports.html_report import report_of as measured_report
-from benchmarks.runner.plan import Job
+from lang_bench.reports.html_report import report_of as measured_report
+from lang_bench.runner.plan import Job
 from lang_envs.report import LearningCurve, Report, build_page, check, write_report
 from lang_envs.report.statistics import estimate, learning_curve, mean
 from poad_sb3.credit.advantages import bilevel_gae, next_state_values, token_gae

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import report_data
 
-from benchmarks.runner.plan import Plan
-from benchmarks.runner.session import measure
+from lang_bench.runner.plan import Plan
+from lang_bench.runner.session import measure
 from lang_envs.report import ReportError, check, read_results
 from lang_envs.report.results import steps_file
 from lang_envs.report.schemas import KINDS, WrongValueError, checker_of, load_schema

@@ -14,7 +14,7 @@ from browsing import Visit
 from report_data import KITCHEN, episode_of, header_of
 from report_pages import READY, Open, episode_link, go, report_of, settled
 
-from benchmarks.runner.plan import Job
+from lang_bench.runner.plan import Job
 from lang_envs.report import Metric, Report, ReportError, Score, read_run, write_report
 from lang_envs.report.pictures import frames_of
 
@@ -213,9 +213,7 @@ def test_keys_home_folder_and_host_name_are_not_in_the_file(
     agent = f"model of {home}/models/best"
     steps = copy.deepcopy(list(report_data.walk(KITCHEN, 0)))
     steps[0]["error"] = f'File "{home}/lib/a.py", line 1: /home/pierre/b.py'
-    header = header_of(
-        agent, (KITCHEN,), 1, [0], command=f"python -m benchmarks run --agent x:api_key={key},a=1 {home}"
-    )
+    header = header_of(agent, (KITCHEN,), 1, [0], command=f"lang-bench run --agent x:api_key={key},a=1 {home}")
     header["agent"] |= {
         "arguments": {"api_key": key, "options": {"password": key}, "url": f"https://me:{key}@server/v1"},
         "spec": f"{home}/agent.py:Agent,api_key={key}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,8 @@ def test_a_dry_run_shows_the_memory_and_writes_nothing(run: Run, monkeypatch: py
 REFUSED = [
     ((*DRY, "--set", "top_k=5"), "top_k has none: action_sampling is 'trie'"),
     ((*DRY, "--warm-start", "nowhere.zip"), "There is no checkpoint"),
+    ((*DRY, "--engine", "no-such-vllm"), "there is no 'no-such-vllm' here"),
+    ((*DRY, "--engine", sys.executable, "--set", "action_sampling=trie"), r"`--engine` of poad train\) out"),
 ]
 
 

@@ -157,8 +157,8 @@ def test_the_gap_of_the_naive_backup_is_the_predicted_one(n_words: int, gamma_to
 
 
 def test_the_committed_figures_are_those_of_this_code() -> None:
+    from benchmarks.files import RESULTS
     from benchmarks.performance.theory import GAMMA_TOKENS, discrepancy, greedy_share
-    from benchmarks.runner.machine import RESULTS
 
     part = json.loads((RESULTS / "theory.json").read_text(encoding="utf-8"))["exact"]
     assert list(part["curves"]) == [f"{gamma_token:g}" for gamma_token in GAMMA_TOKENS]

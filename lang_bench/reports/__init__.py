@@ -1,0 +1,1 @@
+"""Reports, plots, statistics and the leaderboard, made of results files."""
