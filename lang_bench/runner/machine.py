@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import shlex
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 
+from lang_envs.machine import commit_of
 from lang_envs.redaction import without_secrets
 
 _PACKAGES = ("lang-envs", "gymnasium", "numpy", "scikit-learn", "torch", "stable-baselines3", "transformers", "peft")
@@ -27,7 +27,7 @@ def describe_machine() -> dict[str, object]:
     program = ["python", "-m", spec.name.removesuffix(".__main__")] if spec is not None else [Path(sys.argv[0]).name]
     described = {
         "command": shlex.join([*program, *map(without_secrets, sys.argv[1:])]),
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__), "data/results/studies"),
         "cpu": next(
             (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.processor()
         ),
@@ -41,21 +41,3 @@ def describe_machine() -> dict[str, object]:
         if found_distributions
     }
     return {**described, "cores": os.cpu_count(), "python": platform.python_version(), "versions": versions}
-
-
-def _commit() -> str | None:
-    """Return the commit of this package, with a plus sign where tracked files differ from it; None outside a checkout.
-
-    Committed results of studies do not count: studies write them, and no run reads them.
-    """
-    git = ["git", "-C", str(Path(__file__).parent)]
-    try:
-        # An environment may lie in a repository of the user, whose commit says nothing about this package.
-        subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=True)
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(
-            [*git, "diff", "--quiet", "HEAD", "--", ":/", ":(top,exclude)data/results/studies"], check=False
-        ).returncode
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return f"{commit}+" if changed else commit

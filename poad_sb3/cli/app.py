@@ -18,6 +18,7 @@ from poad_sb3.cli.export import export
 from poad_sb3.cli.presets import presets
 from poad_sb3.cli.report import report
 from poad_sb3.cli.tune import tune
+from poad_sb3.cli.zoo import zoo
 from poad_sb3.presets import ALGORITHMS
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ app.command()(export)
 app.command()(report)
 app.command()(presets)
 app.command()(tune)
+app.add_typer(zoo)
 
 
 @app.command()

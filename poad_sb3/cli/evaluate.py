@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -45,15 +46,11 @@ def evaluate(
     if config is not None and name == config.env_id:
         kwargs = {**config.env_kwargs, **kwargs}
     environments(name, kwargs, 1).close()  # or it fails with a sentence
-    played: list[Episode] = []
     try:
         header = read_header(checkpoint)
         policy = load_checkpoint(checkpoint, policy_kwargs=moved).policy
-        for first in range(0, episodes, _SIDE_BY_SIDE):
-            n = min(_SIDE_BY_SIDE, episodes - first)
-            played += policy_episodes(
-                policy, name, n, deterministic=deterministic, seed=seed, first=first, env_kwargs=kwargs
-            )
+        play = partial(policy_episodes, policy, deterministic=deterministic)
+        played = play_in_parts(play, name, episodes, seed=seed, env_kwargs=kwargs)
     except BAD as error:
         fail(str(error))
     except Exception as error:  # environments may raise anything
@@ -63,6 +60,25 @@ def evaluate(
     console().print(_table(played))
     if any(step["note"] for step in played[0]):
         console().print(_thoughts(played[0]))
+
+
+def play_in_parts(
+    play: Callable[..., list[Episode]], env_id: str, n_episodes: int, *, seed: int, env_kwargs: Mapping[str, Any]
+) -> list[Episode]:
+    """Play episodes, a bounded number side by side.
+
+    Args:
+        play: Function such as `policy_episodes`, from id, number, `seed`, `first` and `env_kwargs` to episodes.
+        env_id: Id of the environment.
+        n_episodes: Number of episodes.
+        seed: Seed of episodes and samples.
+        env_kwargs: Arguments of `gym.make`.
+    """
+    played: list[Episode] = []
+    for first in range(0, n_episodes, _SIDE_BY_SIDE):
+        n = min(_SIDE_BY_SIDE, n_episodes - first)
+        played += play(env_id, n, seed=seed, first=first, env_kwargs=env_kwargs)
+    return played
 
 
 def _table(played: Sequence[Episode]) -> Table:

@@ -40,6 +40,7 @@ from poad_sb3.errors import LostRankError, NoEffectWarning, ObservationError
 from poad_sb3.memory import free_memory
 from poad_sb3.runs import run_folder as runs
 from poad_sb3.runs.loading import find_checkpoint
+from poad_sb3.settings.arguments import effective_arguments
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
@@ -230,7 +231,7 @@ def _completed(config: RunConfig, existing: RunConfig | None, model: LLMOnPolicy
         )
     return replace(
         config,
-        arguments=runs.effective_arguments(model),
+        arguments=effective_arguments(model),
         model=runs.describe_model(model),
         dataset=dataset,
         prompt_template=model.policy.lm.prompter.template.to_dict(),

@@ -84,6 +84,15 @@ def step_line(
     }
 
 
+def discounted_return(lines: Sequence[Mapping[str, Any]], discount: float) -> float:
+    """Return the rewards of an episode's lines, each discounted by the moves before it."""
+    total, moves = 0.0, 0
+    for line in lines:
+        total += discount**moves * line["reward"]
+        moves += line["moves"]
+    return total
+
+
 def moves_of(info: Mapping[str, Any]) -> int:
     """Return the units of time of a step: the moves of a macro-action, or 1."""
     return int(info.get("primitive_steps", 1))

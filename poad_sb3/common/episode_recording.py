@@ -22,7 +22,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from lang_envs.files import write_bytes
 from lang_envs.report.schemas import WrongValueError, checker_of
 from lang_envs.wrappers import TextAction
-from poad_sb3.common.episode_lines import FORMAT, code_fields, discount_of, encode
+from poad_sb3.common.episode_lines import FORMAT, code_fields, discount_of, discounted_return, encode
 from poad_sb3.common.episodes import EpisodeInPlay
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.common.policies import LLMPolicy, TextPolicy
@@ -215,20 +215,17 @@ class EpisodeRecordingCallback(BaseCallback):
                 os.fsync(file.fileno())
 
     def _totals(self, episode: _Recorded) -> dict[str, Any]:
-        discount, moves, discounted = discount_of(self.env_id), 0, 0.0
-        for line in episode.lines:
-            discounted += discount**moves * line["reward"]
-            moves += line["moves"]
+        discount = discount_of(self.env_id)
         last = episode.lines[-1]
         return {
             "agent": type(self.model).__name__,
             "reset_seed": episode.reset_seed,
             "return": sum(line["reward"] for line in episode.lines),
-            "discounted_return": discounted,
+            "discounted_return": discounted_return(episode.lines, discount),
             "discount": discount,
             "success": bool(last["success"]),
             "steps": len(episode.lines),
-            "moves": moves,
+            "moves": sum(line["moves"] for line in episode.lines),
             "invalid_actions": sum(line["invalid"] for line in episode.lines),
             "terminated": last["terminated"],
             "truncated": last["truncated"],

@@ -77,6 +77,7 @@ def oracle_episodes(
     *,
     noise: float = 0.3,
     seed: int = 0,
+    first: int = _ORACLE_FIRST,
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> list[Episode]:
     """Play episodes with the oracle of an environment, and a share of uniformly random admissible actions.
@@ -88,6 +89,7 @@ def oracle_episodes(
         n_episodes: Number of episodes.
         noise: Probability of a random action in each step.
         seed: Seed of the episodes and the random actions.
+        first: Number of the first episode; by default none is that of an evaluation with the same seed.
         env_kwargs: Arguments of `gym.make`.
 
     Raises:
@@ -113,7 +115,7 @@ def oracle_episodes(
     def act(episodes: Sequence[EpisodeInPlay], questions: Sequence[Question]) -> list[str]:
         return [choose(each.env, question, each.rng) for each, question in zip(episodes, questions, strict=True)]
 
-    return _play(env_id, n_episodes, act, seed=seed, first=_ORACLE_FIRST, env_kwargs=env_kwargs)
+    return _play(env_id, n_episodes, act, seed=seed, first=first, env_kwargs=env_kwargs)
 
 
 @torch.no_grad()

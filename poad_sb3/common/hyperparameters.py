@@ -16,6 +16,7 @@ from lang_envs.text import nearest
 from poad_sb3.errors import NoEffectWarning, PresetError
 from poad_sb3.presets import ALGORITHMS, MERGED, PRESETS, Preset
 from poad_sb3.settings import ModelSettings, PPOSettings, unknown_setting
+from poad_sb3.settings.arguments import known_arguments
 from poad_sb3.settings.sampling import AUTO, ActionSampling
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ FOREIGN_MODEL = 20_000_000
 these tasks."""
 SMALL_MODEL_RATE = 1e-3
 """Least learning rate that gives the warning."""
-PRIVATE = ("_init_setup_model", "_model_preset")
-"""Constructor arguments that are not for users."""
 
 
 # ---------------------------------------------------------------------- arguments
@@ -111,12 +110,6 @@ def _plain(value: object) -> object:
     if isinstance(value, StrEnum):
         return str(value)
     return list(value) if isinstance(value, tuple) else value
-
-
-def known_arguments(kind: type[Any]) -> dict[str, Any]:
-    """Return the constructor arguments of an algorithm with their defaults, but policy, environment and SB3's own."""
-    parameters = inspect.signature(kind).parameters
-    return {name: item.default for name, item in parameters.items() if name not in ("policy", "env", *PRIVATE)}
 
 
 def check_arguments(

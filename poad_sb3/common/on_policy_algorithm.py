@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 import gymnasium as gym
@@ -45,6 +46,9 @@ from poad_sb3.settings.credit import CriticKind
 from poad_sb3.settings.ppo import Ratio
 from poad_sb3.settings.sampling import AUTO, ActionSampling
 from poad_sb3.vec_env.text_observations import ActionKind, action_kind, parse_observation
+from poad_sb3.zoo.adapters import load_adapter
+from poad_sb3.zoo.hub import download
+from poad_sb3.zoo.rows import find_agent
 
 Self = TypeVar("Self", bound="LLMOnPolicyAlgorithm")
 
@@ -265,6 +269,47 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
     ) -> Self:
         """Make the algorithm by a preset, such as `"paper/virtualhome"`; see `hyperparameters.from_preset`."""
         return from_preset(cls, name, env, **overrides)
+
+    @classmethod
+    def load_from_zoo(
+        cls: type[Self], env_id: str, model: str | None = None, *, folder: str | Path | None = None, **arguments: Any
+    ) -> Self:
+        """Load a trained agent of this method from the zoo, with its environment; `poad zoo list` lists them.
+
+        Args:
+            env_id: Id of the environment.
+            model: Name of the base model; may be left out where there is one alone.
+            folder: Folder of agents; by default the shipped ones, and then those that `poad zoo train` trained here.
+            **arguments: Constructor arguments to replace, such as `env`; `policy_kwargs` are laid over those it was
+                trained with.
+
+        Raises:
+            CheckpointError: If there is no such agent, or its file is damaged.
+        """
+        name = env_id if model is None else f"{env_id}/{model}"
+        row, path = find_agent(name, None if folder is None else Path(folder), method=cls.__name__)
+        return cast(Self, load_adapter(cls, path, row.sha256, **arguments))
+
+    @classmethod
+    def load_from_hub(
+        cls: type[Self], repo_id: str, revision: str | None = None, *, token: str | None = None, **arguments: Any
+    ) -> Self:
+        """Load a trained agent of this method from the hub of Hugging Face, where `push_to_hub` put it.
+
+        Its file holds no code, and may name no settings that run any.
+
+        Args:
+            repo_id: Repository, `USER/NAME`.
+            revision: Commit, tag or branch.
+            token: Token; that of `hf auth login` or `HF_TOKEN` if None.
+            **arguments: As in `load_from_zoo`.
+
+        Raises:
+            CheckpointError: If it cannot be downloaded, is no agent of this method, or has settings that a download may
+                not have.
+        """
+        row, path = download(repo_id, revision, token)
+        return cast(Self, load_adapter(cls, path, row.sha256, foreign=True, **arguments))
 
     # ------------------------------------------------------------------ setting up
 

@@ -19,7 +19,6 @@ from stable_baselines3.common.logger import HumanOutputFormat, KVWriter, Logger,
 import lang_envs
 from lang_envs.files import lock, write_text
 from lang_envs.report.schemas import WrongValueError, compile_schema, shown
-from poad_sb3.common.hyperparameters import known_arguments
 from poad_sb3.errors import PoadError
 from poad_sb3.presets import ALGORITHMS, MERGED
 from poad_sb3.runs.progress_csv import ResumableCSV
@@ -242,21 +241,6 @@ def session(command: Sequence[str], from_step: int) -> dict[str, Any]:
         "versions": {**packages, **versions, "python": platform.python_version()},
         "from_step": from_step,
     }
-
-
-def effective_arguments(model: LLMOnPolicyAlgorithm) -> dict[str, Any]:
-    """Return the constructor arguments with their present values, as JSON values.
-
-    The seed is left out, as it has its own field; so are device, verbosity and the folder for TensorBoard.
-    """
-    excluded = ("seed", "verbose", "tensorboard_log", "device")
-    names = [name for name in known_arguments(type(model)) if name not in excluded]
-    attributes = vars(model)
-    plain = {
-        name: attributes.get(name, attributes.get(f"_{name}")) for name in names
-    }  # SB3 keeps one behind an underscore
-    values: dict[str, Any] = json.loads(json.dumps(plain, default=str))
-    return values
 
 
 def describe_model(model: LLMOnPolicyAlgorithm) -> dict[str, str | None]:

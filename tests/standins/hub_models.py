@@ -1,7 +1,8 @@
-"""The hub of Hugging Face as its client 2.4 sees it when a model is loaded by its id and revision."""
+"""The hub of Hugging Face as its client 2.4 sees it when a model is loaded by id and revision, or uploaded."""
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable, Mapping
@@ -41,16 +42,18 @@ class StoredModel:
 
 
 class ModelHubStandIn(StandIn):
-    """The part of the hub used by downloads, and its storage of large files, on another host.
+    """The part of the hub used by downloads and by commits of small files, and its storage of large files, elsewhere.
 
     Attributes:
         models: By `user/name`.
+        private: Names of the models that were made private.
         objects: Large files, by SHA-256.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.models: dict[str, StoredModel] = {}
+        self.private: set[str] = set()
         self.objects: dict[str, bytes] = {}
         self._then: list[tuple[str, Callable[[], object]]] = []
 
@@ -95,6 +98,15 @@ class ModelHubStandIn(StandIn):
         if request.host == _CDN:
             return self._large(request)
         match [unquote(part) for part in request.path.strip("/").split("/")]:
+            case ["api", "repos", "create"]:
+                return self._create(request)
+            case ["api", "validate-yaml"]:
+                return _json_answer({"errors": [], "warnings": []})
+            case ["api", "models", user, name, "preupload", _]:
+                files = [{**file, "uploadMode": "regular", "shouldIgnore": False} for file in _body(request)["files"]]
+                return _json_answer({"files": files})
+            case ["api", "models", user, name, "commit", revision]:
+                return self._commit(request, f"{user}/{name}", revision)
             case ["api", "models", user, name]:
                 return self._info(f"{user}/{name}", "main")
             case ["api", "models", user, name, "revision", revision]:
@@ -106,6 +118,28 @@ class ModelHubStandIn(StandIn):
             case [user, name, "resolve", revision, *path]:
                 return self._file(request, f"{user}/{name}", revision, "/".join(path))
         return _error(404, "Sorry, we can't find the page you are looking for.")
+
+    def _create(self, request: Request) -> Answer:
+        if "authorization" not in request.headers:
+            return _error(401, "Invalid username or password.")
+        asked = _body(request)
+        name = f"{asked['organization']}/{asked['name']}"
+        self.models.setdefault(name, StoredModel())
+        self.private |= {name} if asked.get("visibility") == "private" else set()
+        return _json_answer({"url": f"{self.proxy}/{name}", "name": name})
+
+    def _commit(self, request: Request, name: str, revision: str) -> Answer:
+        """A commit by lines of JSON, its files in base64."""
+        if "authorization" not in request.headers:
+            return _error(401, "Invalid username or password.")
+        lines = [json.loads(line) for line in request.body.splitlines()]
+        files = {
+            line["value"]["path"]: base64.b64decode(line["value"]["content"]) for line in lines if line["key"] == "file"
+        }
+        model = self.models[name]
+        before = model.commits.get(model.revisions.get(revision, ""), {})
+        commit = model.commit({**before, **files}, revision)
+        return _json_answer({"commitUrl": f"{self.proxy}/{name}/commit/{commit}", "commitOid": commit, "success": True})
 
     def _find(self, name: str, revision: str) -> Answer | tuple[StoredModel, str]:
         """The repository and the commit that are meant, or a refusal."""
@@ -158,6 +192,10 @@ class ModelHubStandIn(StandIn):
         if "authorization" in request.headers or digest not in self.objects:
             return Answer(400, b"BadRequest")
         return serve_bytes(request, self.objects[digest], "application/octet-stream")
+
+
+def _body(request: Request) -> Any:
+    return json.loads(request.body)
 
 
 def _oid(body: bytes) -> str:

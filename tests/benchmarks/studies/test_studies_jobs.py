@@ -13,8 +13,9 @@ import poad_sb3
 from benchmarks.studies.engine import jobs, training
 from benchmarks.studies.engine.jobs import Evaluation
 from benchmarks.studies.engine.pieces import Pieces
-from poad_sb3.common.hyperparameters import PRIVATE, known_arguments, preset
+from poad_sb3.common.hyperparameters import preset
 from poad_sb3.settings import ModelSettings
+from poad_sb3.settings.arguments import PRIVATE, known_arguments
 
 CHANGES: tuple[dict[str, Any], ...] = (
     {"seed": 1},

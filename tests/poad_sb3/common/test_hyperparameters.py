@@ -20,7 +20,6 @@ from poad_sb3.cli.train_options import new_run, parse_options
 from poad_sb3.common import hyperparameters
 from poad_sb3.common.hyperparameters import (
     check_arguments,
-    known_arguments,
     model_preset,
     preset,
     preset_arguments,
@@ -29,6 +28,7 @@ from poad_sb3.common.hyperparameters import (
 from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 from poad_sb3.errors import NoEffectWarning, PresetError
 from poad_sb3.presets import ALGORITHMS, PRESETS, Preset
+from poad_sb3.settings.arguments import known_arguments
 from poad_sb3.settings.model import DEFAULT_LORA
 from poad_sb3.vec_env.make_envs import make_envs
 

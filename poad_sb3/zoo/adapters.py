@@ -1,0 +1,193 @@
+"""Files of adapters: the trained weights of an agent and its settings, as safetensors, which hold no code.
+
+A checkpoint of `save` holds optimisers, generators and environments too, and is pickled in parts. An adapter is for
+acting, and may come from others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import lang_envs
+from lang_envs.files import replacing
+from lang_envs.report.schemas import compile_schema
+from poad_sb3.errors import CheckpointError, NoEffectWarning
+from poad_sb3.settings.arguments import effective_arguments
+from poad_sb3.vec_env.make_envs import make_envs
+
+FORMAT = 1
+_KEY = "poad"
+_CRITIC = "critic."
+_TEXT, _MAPPING, _MAYBE_MAPPING = {"type": "string"}, {"type": "object"}, {"type": ["object", "null"]}
+_POLICY = {"type": ["object", "null"], "properties": {"lora": _MAYBE_MAPPING, "model": _TEXT}}
+_FIELDS: dict[str, dict[str, Any]] = {
+    "algorithm": _TEXT,
+    "num_timesteps": {"type": "integer", "minimum": 0},
+    "env_id": _TEXT,
+    "env_kwargs": _MAPPING,
+    "n_envs": {"type": "integer", "minimum": 1},
+    "arguments": {**_MAPPING, "properties": {"policy_kwargs": _POLICY}},
+    "base_fingerprint": _TEXT,
+    "prompt": _MAPPING,
+}
+_check_about = compile_schema({**_MAPPING, "required": list(_FIELDS), "properties": _FIELDS})
+_FOREIGN: Mapping[str, frozenset[str]] = {
+    "policy_kwargs": frozenset(
+        {"model", "revision", "lora", "dtype", "prompt", "critic_trunk", "critic_arch", "critic_whitening"}
+        | {"critic_init", "max_tokens_per_forward", "gradient_checkpointing"}
+    ),
+    "policy_kwargs.lora": frozenset({"r", "lora_alpha", "lora_dropout", "bias", "target_modules", "use_rslora"}),
+}
+"""Settings that a download may have: others of transformers and peft can name modules to import."""
+
+
+def write_adapter(model: Any, path: Path, *, critic: bool = False) -> None:
+    """Write the trained weights of an on-policy algorithm and its constructor arguments; the file is moved into place.
+
+    Args:
+        model: Algorithm with its environment.
+        path: Path of the file.
+        critic: Whether to write the critic too, for trainings that go on; the pocket model's is 40 times larger than
+            its adapter.
+
+    Raises:
+        CheckpointError: If one of its settings is a function.
+    """
+    spec = model.env.get_attr("spec", indices=[0])[0]
+    registered = gym.spec(spec.id).kwargs
+    about = {
+        "format": FORMAT,
+        "version": lang_envs.__version__,
+        "algorithm": type(model).__name__,
+        "num_timesteps": model.num_timesteps,
+        "env_id": spec.id,
+        "env_kwargs": {name: value for name, value in spec.kwargs.items() if registered.get(name) != value},
+        "n_envs": model.n_envs,
+        "arguments": {**effective_arguments(model), "generation_endpoint": None},
+        "base_fingerprint": model.base_fingerprint,
+        "prompt": model.policy.lm.prompter.template.to_dict(),
+    }
+    given = {**{name: getattr(model, name, None) for name in about["arguments"]}, **model.policy_kwargs}
+    if functions := [name for name, value in given.items() if callable(value)]:
+        raise CheckpointError(
+            f"Expected settings that a file without code can hold; {functions[0]} is a function. "
+            "Fix: a number or a text such as 'lin_2e-3', a model by its name, or save() for a checkpoint."
+        )
+    tensors = {
+        name: tensor.detach().cpu().clone()
+        for name, tensor in model.get_parameters()["policy"].items()
+        if critic or not name.startswith(_CRITIC)
+    }
+    with replacing(path) as draft:
+        save_file(tensors, draft, {_KEY: json.dumps(about)})
+    path.chmod(0o644)  # safetensors makes files for their owner alone
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_adapter(path: Path, sha256: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings in the file of an adapter, and its tensors.
+
+    Args:
+        path: Path of the file.
+        sha256: Digest that it must have.
+
+    Raises:
+        CheckpointError: If it is damaged, or no adapter of this version of the layout.
+    """
+    if digest_of(path) != sha256:
+        raise CheckpointError(
+            f"Expected the adapter of SHA-256 {str(sha256)[:12]}; {path} has another. Fix: get or train it again."
+        )
+    try:
+        with safe_open(path, "pt") as file:
+            about = json.loads((file.metadata() or {})[_KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        if about["format"] != FORMAT:
+            raise ValueError(f"layout {about['format']} of lang-envs {about.get('version')}")
+        _check_about(about)
+    except Exception as error:  # a foreign file may raise anything
+        raise CheckpointError(
+            f"Expected an adapter of layout {FORMAT}; {path} cannot be read ({str(error)[:200]}). Fix: train it again."
+        ) from error
+    return about, tensors
+
+
+def require_harmless(about: Mapping[str, Any]) -> None:
+    """Refuse settings of a download that could run code, or reach for other things than its base model.
+
+    Raises:
+        CheckpointError: If there are any.
+    """
+    arguments = about["arguments"]
+    policy = arguments.get("policy_kwargs") or {}
+    for owner, names in (("policy_kwargs", policy), ("policy_kwargs.lora", policy.get("lora") or {})):
+        if unknown := sorted(names.keys() - _FOREIGN[owner]):
+            raise CheckpointError(
+                f"Expected {owner} of an agent from the hub among {sorted(_FOREIGN[owner])}; got {unknown[0]!r}. "
+                "Fix: pass agents with other settings on as checkpoints, among people who trust each other."
+            )
+
+
+def load_adapter(
+    kind: Any, path: Path, sha256: str | None, *, env: Any = None, foreign: bool = False, **given: Any
+) -> Any:
+    """Return an algorithm with the weights of an adapter, ready to act. A critic that is not in the file is untrained.
+
+    Args:
+        kind: Class of the algorithm.
+        path: Path of the file.
+        sha256: Digest that it must have.
+        env: Environment; made by the settings in the file if None.
+        foreign: Whether the file is a download.
+        **given: Constructor arguments that replace those in the file; `policy_kwargs` are laid over its own.
+
+    Raises:
+        CheckpointError: If the file is damaged, of another algorithm or of another base model, or a download asks for
+            settings that it may not have.
+    """
+    about, tensors = read_adapter(path, sha256)
+    if about["algorithm"] != kind.__name__:
+        raise CheckpointError(
+            f"Expected an agent of {kind.__name__}; got one of {about['algorithm']}. "
+            f"Fix: the same method of poad_sb3.{about['algorithm']}."
+        )
+    if foreign:
+        require_harmless(about)
+    if env is None:
+        are_numbers = all(isinstance(value, int | float) for value in about["env_kwargs"].values())
+        if foreign and not (about["env_id"] in gym.registry and are_numbers):
+            raise CheckpointError(
+                "Expected a registered environment, with numbers as its arguments, in an agent from the hub; got "
+                f"{about['env_id']} with {about['env_kwargs']}. Fix: if you trust them, env=gym.make(...)."
+            )
+        env = make_envs(about["env_id"], about["env_kwargs"], about["n_envs"])
+    policy_kwargs = {**(about["arguments"].get("policy_kwargs") or {}), **(given.pop("policy_kwargs", None) or {})}
+    arguments = {**about["arguments"], "generation_endpoint": None, **given, "policy_kwargs": policy_kwargs}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoEffectWarning)  # said when it was trained
+        model = kind("LLMPolicy", env, **arguments, _model_preset=False)
+    model._check_fingerprint(about["base_fingerprint"], policy_kwargs.get("model"))
+    if "prompt" not in policy_kwargs:
+        model._check_prompt(about["prompt"])
+    weights = model.policy.state_dict()
+    fresh = {name: tensor for name, tensor in weights.items() if name.startswith(_CRITIC) and name not in tensors}
+    try:
+        model.policy.load_state_dict({**fresh, **tensors})
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} does not fit. {error}") from error
+    model.num_timesteps = about["num_timesteps"]
+    return model

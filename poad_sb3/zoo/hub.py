@@ -1,0 +1,115 @@
+"""Agents on the hub of Hugging Face: an adapter, its row and a model card. The client's own login and cache."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict, replace
+from json import loads
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+from huggingface_hub import CommitOperationAdd, EvalResult, HfApi, ModelCard, ModelCardData
+
+import lang_envs
+from poad_sb3.errors import CheckpointError, ExportError
+from poad_sb3.zoo.adapters import digest_of, write_adapter
+from poad_sb3.zoo.rows import ADAPTER, Row, dump, row_of
+
+_FILE, _ROW, _CARD = f"agent{ADAPTER}", "row.json", Path(__file__).with_name("model_card.md")
+_LONGEST = 300
+
+
+def push_to_hub(
+    model: Any, repo_id: str, *, row: Row | None = None, private: bool | None = None, token: str | None = None
+) -> str:
+    """Upload an agent, with its critic, to the hub of Hugging Face.
+
+    Args:
+        model: On-policy algorithm with its environment.
+        repo_id: Repository, `USER/NAME`; it is made if it does not exist.
+        row: Row with scores, for the model card.
+        private: Whether a new repository is private; the account's default if None.
+        token: Token; that of `hf auth login` or `HF_TOKEN` if None.
+
+    Returns:
+        Address of the commit.
+
+    Raises:
+        ExportError: If the hub refuses.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / _FILE
+        write_adapter(model, path, critic=True)
+        spec = model.env.get_attr("spec", indices=[0])[0]
+        if row is None:
+            row = Row(
+                env_id=spec.id,
+                model=model.policy.lm.source.name,
+                method=type(model).__name__,
+                steps=model.num_timesteps,
+                version=lang_envs.__version__,
+            )
+        return push_adapter(row, path, repo_id, private=private, token=token)
+
+
+def push_adapter(row: Row, path: Path, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
+    """Upload the file of an adapter with its row and a model card; see `push_to_hub`."""
+    row = replace(row, sha256=digest_of(path), size=path.stat().st_size)
+    files: dict[str, Path | bytes] = {_FILE: path, _ROW: dump(asdict(row)).encode()}
+    files["README.md"] = str(_card(row, repo_id)).encode()
+    try:
+        api = HfApi(token=token)
+        api.create_repo(repo_id, private=private, exist_ok=True)
+        additions = [CommitOperationAdd(name, data) for name, data in files.items()]
+        return str(api.create_commit(repo_id, additions, commit_message=f"Add {row.name}"))
+    except Exception as error:  # of the client, of HTTP or of the network
+        raise ExportError(
+            f"Expected to upload {row.name} to {repo_id}; got {' '.join(str(error).split())[:_LONGEST]}. "
+            "Fix: `hf auth login` with a token that may write there."
+        ) from error
+
+
+def download(repo_id: str, revision: str | None = None, token: str | None = None) -> tuple[Row, Path]:
+    """Download an agent into the cache of the hub's client, and return its row and the path of its adapter.
+
+    Raises:
+        CheckpointError: If it cannot be downloaded, or is no agent of this package.
+    """
+    try:
+        folder = huggingface_hub.snapshot_download(
+            repo_id, revision=revision, token=token, allow_patterns=[_FILE, _ROW]
+        )  # both of one commit
+        row = row_of(loads((Path(folder) / _ROW).read_text(encoding="utf-8")))
+    except Exception as error:
+        raise CheckpointError(
+            f"Expected an agent of poad_sb3 in {repo_id}; got {' '.join(str(error).split())[:_LONGEST]}. "
+            "Fix: name a repository of push_to_hub; for a private one, `hf auth login`."
+        ) from error
+    return row, Path(folder) / _FILE
+
+
+def _card(row: Row, repo_id: str) -> ModelCard:
+    metrics = [
+        EvalResult(
+            task_type="reinforcement-learning",
+            dataset_type=row.env_id,
+            dataset_name=row.env_id,
+            metric_type=metric,
+            metric_name=f"{metric.replace('_', ' ')}, {player} actions",
+            metric_value=row.scores[player][metric][0],
+        )
+        for player in ("greedy", "sampled")
+        if player in row.scores
+        for metric in ("discounted_return", "success")
+        if row.scores[player].get(metric)
+    ]
+    data = ModelCardData(
+        library_name="poad_sb3",
+        pipeline_tag="reinforcement-learning",
+        tags=["reinforcement-learning", "poad", "lora", row.env_id],
+    )
+    if metrics:
+        data.model_name, data.eval_results = row.name, metrics
+    card: ModelCard = ModelCard.from_template(data, template_path=str(_CARD), row=row, repo_id=repo_id)
+    return card

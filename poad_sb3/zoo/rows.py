@@ -1,0 +1,165 @@
+"""Rows of the zoo: what was trained, how, and what it scores. No torch."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from math import hypot
+from pathlib import Path
+from typing import Any
+
+from lang_envs.cache import cache_folder
+from lang_envs.files import write_text
+from poad_sb3.errors import CheckpointError
+
+SHIPPED = Path(__file__).parent / "agents"
+"""Folder of the agents that are part of the package."""
+ROWS = "rows.json"
+ADAPTER = ".safetensors"
+"""Ending of the files of adapters."""
+
+Interval = tuple[float, float, float]
+"""A mean, and the lower and upper end of its 95 % interval."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A training, and once it is done what came of it.
+
+    Attributes:
+        env_id: Id of the environment.
+        env_kwargs: Arguments of `gym.make`.
+        model: Base model, as in `policy_kwargs`.
+        method: Name of the algorithm.
+        preset: Name of the preset; None for the defaults of the algorithm.
+        settings: Constructor arguments laid over the preset.
+        seed: Seed of the training.
+        steps: Number of environment steps.
+        scores: Scores by player: `greedy` and `sampled` are the agent, `random` and `oracle` others; each with its
+            `episodes` and `seed`, and `return`, `discounted_return` and `success` as an `Interval`.
+        core_hours: Processor time of the training; None if it was resumed.
+        commit: Commit that it was trained at.
+        version: Version of the package that trained it.
+        sha256: Digest of the adapter's file.
+        size: Size of that file in bytes.
+    """
+
+    env_id: str
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    model: str = "pocket"
+    method: str = "POAD"
+    preset: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    steps: int
+    scores: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    core_hours: float | None = None
+    commit: str | None = None
+    version: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the row, `ID/MODEL/METHOD`."""
+        return f"{self.env_id}/{self.model}/{self.method}"
+
+    @property
+    def stem(self) -> str:
+        """The name for files and folders."""
+        return self.name.replace("/", "_").replace(":", "_")
+
+    def adapter(self, folder: Path) -> Path:
+        """Return the path of the adapter in a folder of agents."""
+        return folder / f"{self.stem}{ADAPTER}"
+
+
+def trained_folder() -> Path:
+    """Return the folder of the agents that `poad zoo train` has trained on this machine."""
+    return cache_folder() / "zoo"
+
+
+def row_of(values: object) -> Row:
+    """Return the row of a mapping.
+
+    Raises:
+        TypeError: If the mapping is none, or has unknown or missing fields.
+    """
+    if not isinstance(values, dict):
+        raise TypeError(f"a row is no mapping: {values!r:.80}")
+    return Row(**values)
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Return the rows of a folder of agents; none if it has none.
+
+    Raises:
+        CheckpointError: If they cannot be read.
+    """
+    path = folder / ROWS
+    if not path.exists():
+        return []
+    try:
+        return [row_of(values) for values in json.loads(path.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError) as error:
+        raise CheckpointError(f"Expected rows of the zoo in {path}; they cannot be read ({error}).") from error
+
+
+def write_row(folder: Path, row: Row) -> None:
+    """Put a row in the place of the one of its name, or behind the others; the file is replaced in one step."""
+    rows = {before.name: before for before in read_rows(folder)} | {row.name: row}
+    write_text(folder / ROWS, dump([asdict(row) for row in rows.values()]))
+
+
+def dump(values: object) -> str:
+    """Return JSON as the zoo writes it: lists of numbers on one line."""
+    text = json.dumps(values, indent=1, ensure_ascii=False)
+    return re.sub(r"\[[-+.\deE,\s]+\]", lambda match: " ".join(match[0].split()), text) + "\n"
+
+
+def find_row(name: str, rows: Iterable[Row]) -> Row:
+    """Return the row of a name: `ID/MODEL/METHOD`, or a part from the left that only one row begins with.
+
+    Raises:
+        CheckpointError: If there is no such row, or more than one.
+    """
+    rows = list(rows)
+    matching = [row for row in rows if f"{row.name}/".startswith(f"{name}/")]
+    if len(matching) == 1:
+        return matching[0]
+    problem = f"Expected one agent; several are {name}." if matching else f"There is no agent {name} in the zoo."
+    names = ", ".join(row.name for row in matching or rows)
+    raise CheckpointError(f"{problem} Fix: {f'one of these: {names}' if names else 'another folder or method'}.")
+
+
+def find_agent(name: str, folder: Path | None = None, method: str | None = None) -> tuple[Row, Path]:
+    """Return a trained row and the path of its adapter.
+
+    Args:
+        name: Name as in `find_row`.
+        folder: Folder of agents; by default the shipped ones, and then those that were trained here.
+        method: Method that the row must have.
+
+    Raises:
+        CheckpointError: If there is no such row, or it was not trained yet.
+    """
+    folders = [SHIPPED, trained_folder()] if folder is None else [folder]
+    agents = [
+        (row, row.adapter(place)) for place in folders for row in read_rows(place) if method in (None, row.method)
+    ]
+    trained = {row.name: (row, path) for row, path in reversed(agents) if row.sha256 and path.exists()}
+    row = find_row(name, {row.name: row for row, _ in agents}.values())
+    if row.name not in trained:
+        raise CheckpointError(f"{row.name} has no adapter yet. Fix: poad zoo train {row.name}.")
+    return trained[row.name]
+
+
+def agrees(one: Interval, other: Interval) -> bool:
+    """Return whether two means may be of one quantity: the 95 % interval of their difference has 0 in it.
+
+    The errors of both samples add up in squares, each on the side of the other mean (Newcombe 1998, method 10).
+    """
+    (smaller, _, above_smaller), (larger, below_larger, _) = sorted((tuple(one), tuple(other)))
+    return larger - smaller <= hypot(larger - below_larger, above_smaller - smaller) + 1e-9

@@ -1,0 +1,312 @@
+"""The zoo: its rows, its adapters, and agents on a stand-in of the hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import huggingface_hub
+import pytest
+import torch
+from huggingface_hub import constants
+from poad_runs import Run
+from safetensors.torch import load_file, save_file
+from standins import ModelHubStandIn
+
+from lang_envs import ENV_ROWS
+from poad_sb3 import GRPO, POAD, CheckpointError
+from poad_sb3.cli.zoo import FRESH_SEED, SEED
+from poad_sb3.errors import ExportError
+from poad_sb3.zoo import SHIPPED, Row, find_agent, find_row, push_to_hub, read_rows, write_row
+from poad_sb3.zoo.adapters import digest_of, load_adapter, write_adapter
+from poad_sb3.zoo.rows import ROWS, agrees
+
+ID = "KeyToken-v0"
+SMALL: dict[str, Any] = {
+    "n_steps": 16,
+    "batch_size": 8,
+    "n_epochs": 1,
+    "n_critic_epochs": 1,
+    "policy_kwargs": {"critic_arch": [8]},
+}
+ROW = Row(env_id=ID, steps=16, settings=SMALL, seed=3)
+TRAINED = [row for row in read_rows(SHIPPED) if row.sha256]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> POAD:
+    """An agent of one update. Leave it as it is."""
+    return POAD("LLMPolicy", gym.make(ID), seed=0, **SMALL).learn(16)
+
+
+@pytest.fixture
+def folder(trained: POAD, tmp_path: Path) -> Path:
+    """A folder with that agent."""
+    path = ROW.adapter(tmp_path)
+    write_adapter(trained, path)
+    scores = {
+        "greedy": {"episodes": 9, "seed": SEED, "return": (5, 5, 5), "discounted_return": (5, 5, 5), "success": None}
+    }
+    write_row(tmp_path, replace(ROW, sha256=digest_of(path), size=path.stat().st_size, scores=scores))
+    return tmp_path
+
+
+def trained_weights(model: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in model.policy.state_dict().items() if not name.startswith("critic.")}
+
+
+# ---------------------------------------------------------------------- rows
+
+
+@pytest.mark.parametrize("row", TRAINED, ids=lambda row: row.name)
+def test_a_shipped_agent_loads_and_plays(row):
+    import poad_sb3
+
+    path = row.adapter(SHIPPED)
+    assert (digest_of(path), path.stat().st_size) == (row.sha256, row.size)
+    model = getattr(poad_sb3, row.method).load_from_zoo(row.env_id, row.model)
+    assert model.num_timesteps >= row.steps
+    observation, done, n_actions = model.get_env().reset(), False, 0
+    while not done:
+        action, _ = model.predict(observation, deterministic=True)
+        observation, _, (done,), _ = model.get_env().step(action)
+        n_actions += 1
+    assert n_actions > 1
+
+
+def test_shipped_rows_are_of_this_package_and_evaluated_with_seeds_of_their_own():
+    rows = read_rows(SHIPPED)
+    assert len({row.name for row in rows}) == len(rows)
+    assert {row.env_id for row in rows} <= {row.id for row in ENV_ROWS}
+    assert all(row.seed not in (SEED, FRESH_SEED) for row in rows)
+    assert all({score["seed"] for score in row.scores.values()} <= {SEED} for row in rows)
+    assert {path.name for path in SHIPPED.iterdir()} == {ROWS, *(row.adapter(SHIPPED).name for row in TRAINED)}
+    assert sum(row.size or 0 for row in rows) < 1e6
+
+
+def test_a_row_is_named_by_as_much_as_is_unique():
+    rows = [ROW, replace(ROW, method="NTPO"), replace(ROW, env_id="KeyToken-v01")]
+    assert find_row(f"{ID}/pocket/NTPO", rows) is rows[1]
+    assert find_row("KeyToken-v01", rows) is rows[2]
+    with pytest.raises(
+        CheckpointError, match=rf"several are {ID}. Fix: one of these: {ID}/pocket/POAD, {ID}/pocket/NTPO"
+    ):
+        find_row(ID, rows)
+    with pytest.raises(CheckpointError, match=r"There is no agent Kitchen-v0 in the zoo. Fix: .*KeyToken-v01"):
+        find_row("Kitchen-v0", rows)
+
+
+def test_a_row_that_is_written_takes_its_place(tmp_path):
+    other = replace(ROW, method="NTPO")
+    for row in (ROW, other, replace(ROW, steps=7)):
+        write_row(tmp_path, row)
+    assert read_rows(tmp_path) == [replace(ROW, steps=7), other]
+    (tmp_path / ROWS).write_text('[{"env_id": "x"}]')
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_rows(tmp_path)
+
+
+def test_two_means_agree_where_their_difference_may_be_0():
+    assert agrees((0.5, 0.4, 0.6), (0.63, 0.53, 0.73))  # 0.13 < 0.1 * sqrt(2)
+    assert not agrees((0.5, 0.4, 0.6), (0.65, 0.55, 0.75))
+    assert agrees((1, 1, 1), (1, 1, 1))
+    assert not agrees((1, 1, 1), (0.99, 0.99, 0.99))
+    assert agrees((0.0, 0.0, 0.2), (0.2, 0.01, 0.3))  # the ends between the means count
+    assert not agrees((0.0, -0.2, 0.01), (0.2, 0.1, 0.5))
+
+
+# ---------------------------------------------------------------------- adapters
+
+
+def test_an_agent_comes_back_as_it_was(folder, trained):
+    model = POAD.load_from_zoo(ID, folder=folder)
+    before, after = trained_weights(trained), trained_weights(model)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert (model.num_timesteps, model.n_steps, model.policy_kwargs) == (16, 16, SMALL["policy_kwargs"])
+    text, info = gym.make(ID).reset(seed=1)
+    question = (text, info["admissible_actions"])
+    assert model.policy.action_probabilities(*question) == trained.policy.action_probabilities(*question)
+    model.learn(16)
+
+
+def test_the_critic_is_there_if_it_was_written(trained, tmp_path):
+    path = tmp_path / "agent.safetensors"
+    write_adapter(trained, path, critic=True)
+    critic, loaded = trained.policy.critic, load_adapter(POAD, path, digest_of(path)).policy.critic
+    assert all(torch.equal(a, b) for a, b in zip(critic.parameters(), loaded.parameters(), strict=True))
+    assert not any(name.startswith("critic.") for name in load_file(write(trained, tmp_path / "acting.safetensors")))
+
+
+def write(model: Any, path: Path) -> Path:
+    write_adapter(model, path)
+    return path
+
+
+def test_the_environment_is_made_by_its_own_arguments(tmp_path):
+    path = write(POAD("LLMPolicy", gym.make(ID, n_actions=3), **SMALL), tmp_path / "agent.safetensors")
+    model = load_adapter(POAD, path, digest_of(path), foreign=True)
+    assert model.get_env().get_attr("spec")[0].kwargs["n_actions"] == 3
+
+
+def test_a_download_has_numbers_as_arguments_of_its_environment(tmp_path):
+    env = gym.make("MultiKey-v0", reward="all")
+    path = write(POAD("LLMPolicy", env, **SMALL), tmp_path / "agent.safetensors")
+    with pytest.raises(CheckpointError, match=r"with numbers .*; got MultiKey-v0 with {'reward': 'all'}. Fix: .*env="):
+        load_adapter(POAD, path, digest_of(path), foreign=True)
+    load_adapter(POAD, path, digest_of(path), foreign=True, env=env)
+
+
+def test_a_function_cannot_be_written(tmp_path):
+    model = POAD("LLMPolicy", gym.make(ID), clip_range=lambda progress: 0.2 * progress, **SMALL)
+    with pytest.raises(CheckpointError, match="clip_range is a function"):
+        write_adapter(model, tmp_path / "agent.safetensors")
+
+
+def test_what_is_not_there_is_said(folder, tmp_path):
+    with pytest.raises(CheckpointError, match="There is no agent Kitchen-v0 in the zoo"):
+        POAD.load_from_zoo("Kitchen-v0")
+    with pytest.raises(
+        CheckpointError, match=r"There is no agent KeyToken-v0 in the zoo. Fix: another folder or method"
+    ):
+        GRPO.load_from_zoo(ID, folder=folder)
+    write_row(folder, replace(ROW, method="GRPO"))
+    with pytest.raises(CheckpointError, match=r"no adapter yet. Fix: poad zoo train KeyToken-v0/pocket/GRPO"):
+        GRPO.load_from_zoo(ID, folder=folder)
+
+
+def changed_bytes(path: Path, _: POAD) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def no_adapter(path: Path, _: POAD) -> None:
+    save_file({"weight": torch.zeros(1)}, path)
+
+
+def other_base(path: Path, model: POAD) -> None:
+    fingerprint, model.base_fingerprint = model.base_fingerprint, "0123456789abcdef"
+    write_adapter(model, path)
+    model.base_fingerprint = fingerprint
+
+
+@pytest.mark.parametrize(
+    ("damage", "message", "is_known"),
+    [
+        (changed_bytes, "Expected the adapter of SHA-256", False),
+        (no_adapter, r"Expected an adapter of layout 1; .* cannot be read", True),
+        (other_base, "Expected the base model", True),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_refused(
+    damage: Callable[[Path, POAD], None], message: str, is_known: bool, folder: Path, trained: POAD
+):
+    row, path = find_agent(ID, folder)
+    damage(path, trained)
+    with pytest.raises(CheckpointError, match=message):
+        load_adapter(POAD, path, digest_of(path) if is_known else row.sha256)
+
+
+# ---------------------------------------------------------------------- commands
+
+
+def test_train_writes_an_agent_that_eval_finds_equal(run: Run, tmp_path: Path):
+    folder = tmp_path / "agents"
+    write_row(folder, ROW)
+    output = run("zoo", "train", ID, "--folder", str(folder), "--episodes", "8")
+    assert "oracle" in output
+    (row,) = read_rows(folder)
+    assert row.sha256 == digest_of(row.adapter(folder))
+    assert row.scores["oracle"]["return"] == [1, 1, 1]
+    assert row.scores["random"]["episodes"] == 8
+    assert row.core_hours >= 0
+    assert "KeyToken-v0/pocket/POAD" in run("zoo", "list", "--folder", str(folder))
+    output = run("zoo", "eval", ID, "--folder", str(folder), "--episodes", "8", "--sample")
+    assert "agrees with that of the row" in output
+
+
+def test_eval_ends_with_1_where_the_score_is_another(run: Run, folder: Path):
+    from typer.testing import CliRunner
+
+    from poad_sb3.cli.app import app
+
+    result = CliRunner().invoke(app, ["zoo", "eval", ID, "--folder", str(folder), "--episodes", "8"])
+    assert (result.exit_code, "differs from that of the row" in result.output) == (1, True)
+    run("zoo", "eval", ID, "--folder", str(folder), "--seed", str(SEED), code=1)
+    assert run("zoo", "eval", "Kitchen-v0", "--folder", str(folder), code=1) is not None
+
+
+# ---------------------------------------------------------------------- the hub
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelHubStandIn]:
+    """A stand-in of the hub that this process uses, with a login."""
+    with ModelHubStandIn() as server:
+        for name, value in server.environment(tmp_path / "home").items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(constants, "ENDPOINT", server.proxy)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{server.proxy}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        )
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "home" / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        huggingface_hub.close_session()
+        yield server
+        huggingface_hub.close_session()
+        assert not server.strays
+
+
+def test_an_agent_goes_to_the_hub_and_back(hub: ModelHubStandIn, trained: POAD):
+    push_to_hub(trained, "ann/agent", private=True)
+    assert hub.private == {"ann/agent"}
+    model = POAD.load_from_hub("ann/agent")
+    before, after = trained_weights(trained), trained_weights(model)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert model.policy.critic.mlp[0].weight.equal(trained.policy.critic.mlp[0].weight)
+    with pytest.raises(CheckpointError, match=r"Expected an agent of GRPO; got one of POAD. Fix: .*poad_sb3.POAD"):
+        GRPO.load_from_hub("ann/agent")
+    (files,) = hub.models["ann/agent"].commits.values()
+    hub.models["ann/agent"].commit({**files, "agent.safetensors": b"cut"}, "main")
+    with pytest.raises(CheckpointError, match="Expected the adapter of SHA-256"):
+        POAD.load_from_hub("ann/agent")
+    with pytest.raises(CheckpointError, match="Expected an agent of poad_sb3 in ann/other"):
+        POAD.load_from_hub("ann/other")
+
+
+def test_push_sends_row_and_card(hub: ModelHubStandIn, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch):
+    assert "/ann/agent/commit/" in run("zoo", "push", ID, "ann/agent", "--folder", str(folder))
+    (files,) = hub.models["ann/agent"].commits.values()
+    assert json.loads(files["row.json"]) == json.loads(json.dumps(asdict(read_rows(folder)[0])))
+    card = files["README.md"].decode()
+    assert 'POAD.load_from_hub("ann/agent")' in card
+    assert "| greedy | 9 | 5.0000 [5.0000, 5.0000] |" in card
+    monkeypatch.setenv("HF_TOKEN", "")
+    run("zoo", "push", ID, "ann/agent", "--folder", str(folder), code=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"attn_implementation": "someone/kernels"}, "policy_kwargs of an agent from the hub"),
+        ({"lora": {"megatron_core": "os"}}, "policy_kwargs.lora of an agent from the hub"),
+    ],
+)
+def test_a_download_names_no_module_to_import(
+    changes: dict[str, Any], message: str, hub: ModelHubStandIn, trained: POAD, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(trained, "policy_kwargs", {**trained.policy_kwargs, **changes})
+    push_to_hub(trained, "ann/agent")
+    with pytest.raises(CheckpointError, match=message):
+        POAD.load_from_hub("ann/agent")
+
+
+def test_a_refusal_of_the_hub_is_one_sentence(hub: ModelHubStandIn, trained: POAD, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HF_TOKEN", "")
+    with pytest.raises(ExportError, match="Expected to upload KeyToken-v0/pocket/POAD to ann/agent; got"):
+        push_to_hub(trained, "ann/agent")
