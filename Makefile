@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bridges test-engines test-real test-matrix check format bench tables docs wheel pocket pocket-coder all clean
+.PHONY: help demo test test-bridges test-engines test-real test-matrix check format bench notebooks tables docs wheel pocket pocket-coder all clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -28,8 +28,12 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[llm,bench,cli,data,datasci,docs]"
 	@touch $@
 
+$(VENV)/.notebooks: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) -e ".[llm,bench,data,gguf,notebooks]"
+	@touch $@
+
 $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) -e ".[data,datasci,llm,bench,cli,gguf,openai,scale,tune,video,docs,test]"
+	$(PIP) -e ".[data,datasci,llm,bench,cli,gguf,notebooks,openai,scale,tune,video,docs,test]"
 	@touch $@
 
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
@@ -97,6 +101,9 @@ bench: $(VENV)/.dev ## all studies and the slow measurements; results go to data
 	for name in env-scores throughput ranks architectures; do \
 		$(RUN) -m benchmarks measure $$name || exit 1; \
 	done
+
+notebooks: $(VENV)/.notebooks ## run notebooks/ from the first cell to the last, and write their outputs back (15 minutes)
+	$(RUN) notebooks/execute.py
 
 tables: $(VENV)/.dev ## write the tables of README.md and docs/ from data/results and the code
 	$(RUN) docs/tables.py

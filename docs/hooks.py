@@ -11,7 +11,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
-OUTSIDE = ("data/results/*.png", "data/results/studies/*.png", "examples/*.*", "examples/[!_]*/*.*")
+OUTSIDE = (
+    "data/results/*.png",
+    "data/results/studies/*.png",
+    "examples/*.*",
+    "examples/[!_]*/*.*",
+    "notebooks/*.ipynb",
+)
 """Files that pages link to by their paths in the repository; the site has copies, as if `docs` were its root."""
 _EQUATION = re.compile(r'<(?P<tag>div|span) class="arithmatex">\\[\[(](?P<tex>.*?)\\[\])]</(?P=tag)>', re.DOTALL)
 
@@ -25,7 +31,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, **_: object) -> str:
     """Point links between `docs` and the files outside of it to the copies."""
-    markdown = re.sub(r"(\]\((?:\.\./)*)\.\./((?:data/results|examples)/)", r"\1\2", markdown)
+    markdown = re.sub(r"(\]\((?:\.\./)*)\.\./((?:data/results|examples|notebooks)/)", r"\1\2", markdown)
     return markdown.replace("](../docs/", "](../")
 
 

@@ -52,6 +52,7 @@ USES = {
     "inspect": "import inspect_ai, lang_envs.report.exports",
     "minari": "import minari, lang_envs.report.exports",
     "video": "import moviepy; from gymnasium.wrappers import RecordVideo",
+    "notebooks": "import ipykernel, nbclient, nbformat",
     "docs": "import latex2mathml, material, mkdocs, mkdocstrings",
     "test": "import hypothesis, mypy.api, pytest, pytest_cov, ruff, scipy, xdist",
 }
