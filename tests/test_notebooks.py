@@ -43,7 +43,7 @@ def cells_of(path: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def marked(path: Path) -> Any:
-    marks = {"measure_an_agent": [], "real_model": [pytest.mark.real_model, pytest.mark.timeout(900)]}
+    marks = {"measure_an_agent": [], "real_model": [pytest.mark.slow, pytest.mark.timeout(900)]}
     return pytest.param(path, id=path.stem, marks=marks.get(path.stem, [pytest.mark.matrix]))
 
 
