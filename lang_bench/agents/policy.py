@@ -277,6 +277,28 @@ def checkpoint(
     )
 
 
+def zoo(row: str, *, deterministic: bool = False, device: str = "auto") -> PolicyAgent:
+    """Return an agent of the zoo, shipped or trained here. Its critic is not in the zoo, so that it has no values.
+
+    Args:
+        row: Name as in `poad zoo list`, or as much of it from the left as is unique.
+        deterministic: Whether to choose the most probable action instead of sampling.
+        device: Torch device, or `"auto"`.
+
+    Raises:
+        CheckpointError: If there is no such agent, or its file is damaged.
+    """
+    import poad_sb3
+    from poad_sb3.zoo.adapters import load_adapter
+    from poad_sb3.zoo.rows import find_agent
+
+    found, file = find_agent(row)
+    trained: Any = load_adapter(getattr(poad_sb3, found.method), file, found.sha256, device=device)
+    trained.policy.critic = None
+    settings: dict[str, JSON] = {"row": found.name, "steps": found.steps, "sha256": found.sha256}
+    return PolicyAgent(f"zoo:{found.name}", trained.policy, settings, deterministic=deterministic)
+
+
 def zero_shot(
     model: str,
     *,

@@ -40,6 +40,7 @@ KINDS: Mapping[str, Kind] = {
     "scripted": Kind(f"{_HERE}.local:scripted", "FILE", "given actions: one a line, or a recorded episode in .jsonl"),
     "coder": Kind(f"{_HERE}.local:coder", "", "random scikit-learn code, often wrong, on DataSciCoding"),
     "checkpoint": Kind(f"{_HERE}.policy:checkpoint", "PATH", "a checkpoint of any method here, or a run", "llm"),
+    "zoo": Kind(f"{_HERE}.policy:zoo", "ROW", "a trained agent of `poad zoo list`", "llm"),
     "hf": Kind(f"{_HERE}.policy:zero_shot", "MODEL", "a local Hugging Face model, zero-shot", "llm"),
     "openai": Kind(f"{_HERE}.served:ServedAgent", "MODEL", "a model behind an OpenAI-compatible server", "openai"),
     "react": Kind(f"{_HERE}.react:ReactAgent", _SPEC, "thoughts before actions, and a memory, around another agent"),

@@ -131,6 +131,16 @@ def test_settings_identify_a_checkpoint(checkpoints: dict[str, Path], tmp_path: 
     assert moved.settings["model"] == str(tmp_path / "elsewhere")
 
 
+def test_an_agent_of_the_zoo_plays_without_values() -> None:
+    agent = make_agent("zoo:Overcooked-TomatoSalad-v0/pocket/POAD", deterministic=True, device="cpu")
+    assert agent.settings["row"] == "Overcooked-TomatoSalad-v0/pocket/POAD"
+    steps = play(SALAD, agent)
+    assert texts(steps)[-1] == "serve the dish"
+    assert {step.decision.credit.values for step in steps} == {()}
+    with pytest.raises(CheckpointError, match="Expected one agent; several are"):
+        make_agent("zoo:Overcooked-TomatoSalad-v0")
+
+
 def test_what_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="There is no checkpoint"):
         make_agent(f"checkpoint:{tmp_path / 'none.zip'}")
