@@ -14,6 +14,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 from poad_runs import Run
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from standins import ModelHubStandIn
 
@@ -161,6 +162,17 @@ def test_a_download_has_numbers_as_arguments_of_its_environment(tmp_path):
     load_adapter(POAD, path, digest_of(path), foreign=True, env=env)
 
 
+@pytest.mark.parametrize("name", ["tensorboard_log", "device", "_init_setup_model", "env"])
+def test_a_file_has_no_arguments_but_those_that_are_recorded(name: str, folder: Path):
+    _, path = find_agent(ID, folder)
+    with safe_open(path, "pt") as file:
+        about = json.loads(file.metadata()["poad"])
+    about["arguments"][name] = "runs/logs"
+    save_file(load_file(path), path, {"poad": json.dumps(about)})
+    with pytest.raises(CheckpointError, match=f"arguments of POAD that an adapter records; got '{name}'"):
+        load_adapter(POAD, path, digest_of(path))
+
+
 def test_a_function_cannot_be_written(tmp_path):
     model = POAD("LLMPolicy", gym.make(ID), clip_range=lambda progress: 0.2 * progress, **SMALL)
     with pytest.raises(CheckpointError, match="clip_range is a function"):
@@ -189,6 +201,12 @@ def no_adapter(path: Path, _: POAD) -> None:
     save_file({"weight": torch.zeros(1)}, path)
 
 
+def not_finite(path: Path, _: POAD) -> None:
+    with safe_open(path, "pt") as file:
+        tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    save_file({name: tensor * torch.nan for name, tensor in tensors.items()}, path, about)
+
+
 def other_base(path: Path, model: POAD) -> None:
     fingerprint, model.base_fingerprint = model.base_fingerprint, "0123456789abcdef"
     write_adapter(model, path)
@@ -200,6 +218,7 @@ def other_base(path: Path, model: POAD) -> None:
     [
         (changed_bytes, "Expected the adapter of SHA-256", False),
         (no_adapter, r"Expected an adapter of layout 1; .* cannot be read", True),
+        (not_finite, "is not finite", True),
         (other_base, "Expected the base model", True),
     ],
 )
@@ -274,6 +293,9 @@ def test_an_agent_goes_to_the_hub_and_back(hub: ModelHubStandIn, trained: POAD):
     (files,) = hub.models["ann/agent"].commits.values()
     hub.models["ann/agent"].commit({**files, "agent.safetensors": b"cut"}, "main")
     with pytest.raises(CheckpointError, match="Expected the adapter of SHA-256"):
+        POAD.load_from_hub("ann/agent")
+    hub.models["ann/agent"].commit({"row.json": files["row.json"]}, "main")
+    with pytest.raises(CheckpointError, match=r"got no agent\.safetensors"):
         POAD.load_from_hub("ann/agent")
     with pytest.raises(CheckpointError, match="Expected an agent of poad_sb3 in ann/other"):
         POAD.load_from_hub("ann/other")
