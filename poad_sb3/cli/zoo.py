@@ -128,13 +128,15 @@ def evaluate(
 
     row, path = find_agent(name, folder)
     player = "greedy" if deterministic else "sampled"
+    if player not in row.scores:
+        fail(f"Expected a score of {player} actions in {row.name}; got none. Fix: poad zoo train {row.name}.")
     recorded = row.scores[player]
     if seed in (row.seed, recorded["seed"]):
         fail(f"Expected fresh episodes; seed {seed} is that of the row. Fix: another --seed.")
     model = load_adapter(algorithm(row.method), path, row.sha256)
     fresh = score(row, _players(row, model.policy)[player], episodes, seed)
     console().print(_scores({"row": recorded, "now": fresh}))
-    is_same = agrees(recorded["discounted_return"], fresh["discounted_return"])
+    is_same = agrees(recorded["discounted_return"], fresh["discounted_return"], recorded["episodes"], fresh["episodes"])
     verdict = "agrees with" if is_same else "differs from"
     echo(
         f"{row.name}, {player}: the discounted return {verdict} that of the row. The 95 % interval of the difference, "

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from math import hypot
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ class Row:
         scores: Scores by player: `greedy` and `sampled` are the agent, `random` and `oracle` others; each with its
             `episodes` and `seed`, and `return`, `discounted_return` and `success` as an `Interval`.
         core_hours: Processor time of the training; None if it was resumed.
-        commit: Commit that it was trained at.
+        commit: Commit that it was trained at; None if it was resumed.
         version: Version of the package that trained it.
         sha256: Digest of the adapter's file.
         size: Size of that file in bytes.
@@ -156,10 +156,23 @@ def find_agent(name: str, folder: Path | None = None, method: str | None = None)
     return trained[row.name]
 
 
-def agrees(one: Interval, other: Interval) -> bool:
+def agrees(one: Interval, other: Interval, n_one: int = 1, n_other: int = 1) -> bool:
     """Return whether two means may be of one quantity: the 95 % interval of their difference has 0 in it.
 
-    The errors of both samples add up in squares, each on the side of the other mean (Newcombe 1998, method 10).
+    The errors of both samples add up in squares, each on the side of the other mean (Newcombe 1998, method 10). As the
+    samples are of one distribution if the means are, their variances are pooled: of few episodes all may be won, and
+    their own interval has no width.
+
+    Args:
+        one: A mean with its interval.
+        other: Another.
+        n_one: Episodes of the one.
+        n_other: Episodes of the other.
     """
-    (smaller, _, above_smaller), (larger, below_larger, _) = sorted((tuple(one), tuple(other)))
-    return larger - smaller <= hypot(larger - below_larger, above_smaller - smaller) + 1e-9
+    ((smaller, *_), n_smaller), ((larger, *_), n_larger) = sorted(((tuple(one), n_one), (tuple(other), n_other)))
+    below, above = (
+        sum((n * (interval[end] - interval[0])) ** 2 for interval, n in ((one, n_one), (other, n_other)))
+        / (n_one + n_other)
+        for end in (1, 2)
+    )
+    return larger - smaller <= sqrt(above / n_smaller + below / n_larger) + 1e-9

@@ -116,8 +116,16 @@ def test_two_means_agree_where_their_difference_may_be_0():
     assert not agrees((0.5, 0.4, 0.6), (0.65, 0.55, 0.75))
     assert agrees((1, 1, 1), (1, 1, 1))
     assert not agrees((1, 1, 1), (0.99, 0.99, 0.99))
-    assert agrees((0.0, 0.0, 0.2), (0.2, 0.01, 0.3))  # the ends between the means count
-    assert not agrees((0.0, -0.2, 0.01), (0.2, 0.1, 0.5))
+    assert agrees((0.0, 0.0, 0.2), (0.2, 0.01, 0.3))
+    assert not agrees((0.0, -0.2, 0.01), (0.2, 0.1, 0.22))  # the errors between the means count
+
+
+def test_few_episodes_that_are_all_won_agree_with_a_row_that_lost_some():
+    row = (0.98, 0.96, 0.995)
+    assert not agrees(row, (1, 1, 1), 200, 2_000)
+    assert agrees(row, (1, 1, 1), 200, 20)
+    assert agrees((1, 1, 1), row, 20, 200)
+    assert not agrees(row, (0, 0, 0), 200, 20)
 
 
 # ---------------------------------------------------------------------- adapters
@@ -257,6 +265,7 @@ def test_eval_ends_with_1_where_the_score_is_another(run: Run, folder: Path):
     result = CliRunner().invoke(app, ["zoo", "eval", ID, "--folder", str(folder), "--episodes", "8"])
     assert (result.exit_code, "differs from that of the row" in result.output) == (1, True)
     run("zoo", "eval", ID, "--folder", str(folder), "--seed", str(SEED), code=1)
+    run("zoo", "eval", ID, "--folder", str(folder), "--sample", code=1)  # a row without that score
     assert run("zoo", "eval", "Kitchen-v0", "--folder", str(folder), code=1) is not None
 
 
