@@ -252,9 +252,13 @@ def test_train_writes_an_agent_that_eval_finds_equal(run: Run, tmp_path: Path):
     assert row.scores["oracle"]["return"] == [1, 1, 1]
     assert row.scores["random"]["episodes"] == 8
     assert row.core_hours >= 0
+    assert row.commit is not None
     assert "KeyToken-v0/pocket/POAD" in run("zoo", "list", "--folder", str(folder))
     output = run("zoo", "eval", ID, "--folder", str(folder), "--episodes", "8", "--sample")
     assert "agrees with that of the row" in output
+    run("zoo", "train", ID, "--folder", str(folder), "--episodes", "8")  # the run is there already
+    (again,) = read_rows(folder)
+    assert (again.sha256, again.core_hours, again.commit) == (row.sha256, None, None)
 
 
 def test_eval_ends_with_1_where_the_score_is_another(run: Run, folder: Path):
