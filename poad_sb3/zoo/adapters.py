@@ -183,12 +183,13 @@ def load_adapter(
                 f"{about['env_id']} with {about['env_kwargs']}. Fix: if you trust them, env=gym.make(...)."
             )
         env = make_envs(about["env_id"], about["env_kwargs"], about["n_envs"])
-    policy_kwargs = {**(about["arguments"].get("policy_kwargs") or {}), **(given.pop("policy_kwargs", None) or {})}
+    recorded = about["arguments"].get("policy_kwargs") or {}
+    policy_kwargs = {**recorded, **(given.pop("policy_kwargs", None) or {})}
     arguments = {**about["arguments"], "generation_endpoint": None, **given, "policy_kwargs": policy_kwargs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoEffectWarning)  # said when it was trained
         model = kind("LLMPolicy", env, **arguments, _model_preset=False)
-    model._check_fingerprint(about["base_fingerprint"], policy_kwargs.get("model"))
+    model._check_fingerprint(about["base_fingerprint"], recorded.get("model"))
     if "prompt" not in policy_kwargs:
         model._check_prompt(about["prompt"])
     weights = model.policy.state_dict()

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lang_envs.cache import cache_folder
 from lang_envs.files import write_text
+from lang_envs.report.schemas import WrongValueError, compile_schema
 from poad_sb3.errors import CheckpointError
 
 SHIPPED = Path(__file__).parent / "agents"
@@ -22,6 +23,35 @@ ADAPTER = ".safetensors"
 
 Interval = tuple[float, float, float]
 """A mean, and the lower and upper end of its 95 % interval."""
+
+_TEXT, _MAYBE_TEXT, _MAPPING = {"type": "string"}, {"type": ["string", "null"]}, {"type": "object"}
+_COUNT, _INTERVAL = {"type": "integer", "minimum": 0}, {"type": "array", "items": {"type": "number"}, "minItems": 3}
+_SCORE = {
+    **_MAPPING,
+    "required": ["episodes", "seed", "return", "discounted_return", "success"],
+    "properties": {
+        "episodes": {"type": "integer", "minimum": 1},
+        "seed": _COUNT,
+        "return": _INTERVAL,
+        "discounted_return": _INTERVAL,
+        "success": {**_INTERVAL, "type": ["array", "null"]},
+    },
+}
+_check_row = compile_schema(
+    {
+        **_MAPPING,
+        "required": ["env_id", "steps"],
+        "properties": {
+            **dict.fromkeys(("env_id", "model", "method"), _TEXT),
+            **dict.fromkeys(("preset", "commit", "version", "sha256"), _MAYBE_TEXT),
+            **dict.fromkeys(("env_kwargs", "settings"), _MAPPING),
+            **dict.fromkeys(("seed", "steps"), _COUNT),
+            "scores": {**_MAPPING, "additionalProperties": _SCORE},
+            "core_hours": {"type": ["number", "null"]},
+            "size": {"type": ["integer", "null"]},
+        },
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +99,7 @@ class Row:
     @property
     def stem(self) -> str:
         """The name for files and folders."""
-        return self.name.replace("/", "_").replace(":", "_")
+        return re.sub(r"[/\\:]", "_", self.name)
 
     def adapter(self, folder: Path) -> Path:
         """Return the path of the adapter in a folder of agents."""
@@ -85,11 +115,11 @@ def row_of(values: object) -> Row:
     """Return the row of a mapping.
 
     Raises:
-        TypeError: If the mapping is none, or has unknown or missing fields.
+        WrongValueError: If it is none, or a field is missing or of another type.
+        TypeError: If a field is unknown.
     """
-    if not isinstance(values, dict):
-        raise TypeError(f"a row is no mapping: {values!r:.80}")
-    return Row(**values)
+    _check_row(values)
+    return Row(**cast(dict[str, Any], values))
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -103,7 +133,7 @@ def read_rows(folder: Path) -> list[Row]:
         return []
     try:
         return [row_of(values) for values in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, WrongValueError) as error:
         raise CheckpointError(f"Expected rows of the zoo in {path}; they cannot be read ({error}).") from error
 
 

@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
     "batch_size": 8,
     "n_epochs": 1,
     "n_critic_epochs": 1,
-    "policy_kwargs": {"critic_arch": [8]},
+    "policy_kwargs": {"model": "pocket", "critic_arch": [8]},
 }
 ROW = Row(env_id=ID, steps=16, settings=SMALL, seed=3)
 TRAINED = [row for row in read_rows(SHIPPED) if row.sha256]
@@ -106,7 +106,13 @@ def test_a_row_that_is_written_takes_its_place(tmp_path):
     for row in (ROW, other, replace(ROW, steps=7)):
         write_row(tmp_path, row)
     assert read_rows(tmp_path) == [replace(ROW, steps=7), other]
-    (tmp_path / ROWS).write_text('[{"env_id": "x"}]')
+
+
+@pytest.mark.parametrize(
+    "changes", [{"steps": None}, {"steps": "4096"}, {"color": 1}, {"scores": {"greedy": {}}}, {"model": ["pocket"]}]
+)
+def test_rows_with_wrong_values_are_refused(changes: dict[str, Any], tmp_path: Path):
+    (tmp_path / ROWS).write_text(json.dumps([{"env_id": "x", "steps": 1, **changes}]))
     with pytest.raises(CheckpointError, match="cannot be read"):
         read_rows(tmp_path)
 
@@ -213,6 +219,11 @@ def not_finite(path: Path, _: POAD) -> None:
     with safe_open(path, "pt") as file:
         tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
     save_file({name: tensor * torch.nan for name, tensor in tensors.items()}, path, about)
+
+
+def test_another_base_model_is_refused_by_the_name_of_the_one_it_had(folder: Path):
+    with pytest.raises(CheckpointError, match=r"written with, 'pocket' with .*; got 'pocket-char' with"):
+        POAD.load_from_zoo(ID, folder=folder, policy_kwargs={"model": "pocket-char"})
 
 
 def other_base(path: Path, model: POAD) -> None:
