@@ -82,14 +82,16 @@ def train(name: Name, folder: Folder = None, episodes: Episodes = 200) -> None:
     from poad_sb3.runs.run_folder import RunFolder
     from poad_sb3.zoo.adapters import digest_of, write_adapter
 
+    folders = [trained_folder(), SHIPPED] if folder is None else [SHIPPED, folder]  # the last counts, as for `eval`
+    row = find_row(name, {row.name: row for place in folders for row in read_rows(place)}.values())
     folder = folder or trained_folder()
-    row = find_row(name, {row.name: row for row in [*read_rows(SHIPPED), *read_rows(folder)]}.values())
     run = RunFolder(Path("runs") / f"zoo-{row.stem}")
     commit = commit_of(Path(__file__), "poad_sb3/zoo/agents", "data/results/studies")
     before = time.process_time()
     train_run(_options(row), run.path, resume=True)
     hours, config = (time.process_time() - before) / 3600, run.read_config()
     assert config is not None
+    is_whole = len(config.sessions) == 1  # earlier processes took time that is not known, at commits that are not
     envs = environments(row.env_id, dict(row.env_kwargs), config.n_envs)
     model: Any = load_checkpoint(run.latest, env=envs)
     scores = {}
@@ -101,8 +103,8 @@ def train(name: Name, folder: Folder = None, episodes: Episodes = 200) -> None:
     row = replace(
         row,
         scores=scores,
-        core_hours=round(hours, 4) if len(config.sessions) == 1 else None,
-        commit=commit,
+        core_hours=round(hours, 4) if is_whole else None,
+        commit=commit if is_whole else None,
         version=lang_envs.__version__,
         sha256=digest_of(path),
         size=path.stat().st_size,
@@ -128,13 +130,15 @@ def evaluate(
 
     row, path = find_agent(name, folder)
     player = "greedy" if deterministic else "sampled"
+    if player not in row.scores:
+        fail(f"Expected a score of {player} actions in {row.name}; got none. Fix: poad zoo train {row.name}.")
     recorded = row.scores[player]
     if seed in (row.seed, recorded["seed"]):
         fail(f"Expected fresh episodes; seed {seed} is that of the row. Fix: another --seed.")
     model = load_adapter(algorithm(row.method), path, row.sha256)
     fresh = score(row, _players(row, model.policy)[player], episodes, seed)
     console().print(_scores({"row": recorded, "now": fresh}))
-    is_same = agrees(recorded["discounted_return"], fresh["discounted_return"])
+    is_same = agrees(recorded["discounted_return"], fresh["discounted_return"], recorded["episodes"], fresh["episodes"])
     verdict = "agrees with" if is_same else "differs from"
     echo(
         f"{row.name}, {player}: the discounted return {verdict} that of the row. The 95 % interval of the difference, "

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -21,7 +22,7 @@ import lang_envs
 from lang_envs.files import replacing
 from lang_envs.report.schemas import compile_schema
 from poad_sb3.errors import CheckpointError, NoEffectWarning
-from poad_sb3.settings.arguments import effective_arguments
+from poad_sb3.settings.arguments import effective_arguments, recorded_arguments
 from poad_sb3.vec_env.make_envs import make_envs
 
 FORMAT = 1
@@ -119,6 +120,8 @@ def read_adapter(path: Path, sha256: str | None) -> tuple[dict[str, Any], dict[s
         if about["format"] != FORMAT:
             raise ValueError(f"layout {about['format']} of lang-envs {about.get('version')}")
         _check_about(about)
+        if damaged := [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]:
+            raise ValueError(f"{damaged[0]} is not finite")
     except Exception as error:  # a foreign file may raise anything
         raise CheckpointError(
             f"Expected an adapter of layout {FORMAT}; {path} cannot be read ({str(error)[:200]}). Fix: train it again."
@@ -165,6 +168,11 @@ def load_adapter(
             f"Expected an agent of {kind.__name__}; got one of {about['algorithm']}. "
             f"Fix: the same method of poad_sb3.{about['algorithm']}."
         )
+    if unknown := sorted(about["arguments"].keys() - set(recorded_arguments(kind))):
+        raise CheckpointError(
+            f"Expected the arguments of {kind.__name__} that an adapter records; got {unknown[0]!r} in {path}. "
+            "Fix: install the version that wrote it, or train it again."
+        )
     if foreign:
         require_harmless(about)
     if env is None:
@@ -175,12 +183,13 @@ def load_adapter(
                 f"{about['env_id']} with {about['env_kwargs']}. Fix: if you trust them, env=gym.make(...)."
             )
         env = make_envs(about["env_id"], about["env_kwargs"], about["n_envs"])
-    policy_kwargs = {**(about["arguments"].get("policy_kwargs") or {}), **(given.pop("policy_kwargs", None) or {})}
+    recorded = about["arguments"].get("policy_kwargs") or {}
+    policy_kwargs = {**recorded, **(given.pop("policy_kwargs", None) or {})}
     arguments = {**about["arguments"], "generation_endpoint": None, **given, "policy_kwargs": policy_kwargs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoEffectWarning)  # said when it was trained
         model = kind("LLMPolicy", env, **arguments, _model_preset=False)
-    model._check_fingerprint(about["base_fingerprint"], policy_kwargs.get("model"))
+    model._check_fingerprint(about["base_fingerprint"], recorded.get("model"))
     if "prompt" not in policy_kwargs:
         model._check_prompt(about["prompt"])
     weights = model.policy.state_dict()

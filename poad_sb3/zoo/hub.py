@@ -80,13 +80,15 @@ def download(repo_id: str, revision: str | None = None, token: str | None = None
         folder = huggingface_hub.snapshot_download(
             repo_id, revision=revision, token=token, allow_patterns=[_FILE, _ROW]
         )  # both of one commit
-        row = row_of(loads((Path(folder) / _ROW).read_text(encoding="utf-8")))
+        row, path = row_of(loads((Path(folder) / _ROW).read_text(encoding="utf-8"))), Path(folder) / _FILE
+        if not path.is_file():
+            raise FileNotFoundError(f"no {_FILE}")
     except Exception as error:
         raise CheckpointError(
             f"Expected an agent of poad_sb3 in {repo_id}; got {' '.join(str(error).split())[:_LONGEST]}. "
             "Fix: name a repository of push_to_hub; for a private one, `hf auth login`."
         ) from error
-    return row, Path(folder) / _FILE
+    return row, path
 
 
 def _card(row: Row, repo_id: str) -> ModelCard:

@@ -6,12 +6,13 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from math import hypot
+from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lang_envs.cache import cache_folder
 from lang_envs.files import write_text
+from lang_envs.report.schemas import WrongValueError, compile_schema
 from poad_sb3.errors import CheckpointError
 
 SHIPPED = Path(__file__).parent / "agents"
@@ -22,6 +23,35 @@ ADAPTER = ".safetensors"
 
 Interval = tuple[float, float, float]
 """A mean, and the lower and upper end of its 95 % interval."""
+
+_TEXT, _MAYBE_TEXT, _MAPPING = {"type": "string"}, {"type": ["string", "null"]}, {"type": "object"}
+_COUNT, _INTERVAL = {"type": "integer", "minimum": 0}, {"type": "array", "items": {"type": "number"}, "minItems": 3}
+_SCORE = {
+    **_MAPPING,
+    "required": ["episodes", "seed", "return", "discounted_return", "success"],
+    "properties": {
+        "episodes": {"type": "integer", "minimum": 1},
+        "seed": _COUNT,
+        "return": _INTERVAL,
+        "discounted_return": _INTERVAL,
+        "success": {**_INTERVAL, "type": ["array", "null"]},
+    },
+}
+_check_row = compile_schema(
+    {
+        **_MAPPING,
+        "required": ["env_id", "steps"],
+        "properties": {
+            **dict.fromkeys(("env_id", "model", "method"), _TEXT),
+            **dict.fromkeys(("preset", "commit", "version", "sha256"), _MAYBE_TEXT),
+            **dict.fromkeys(("env_kwargs", "settings"), _MAPPING),
+            **dict.fromkeys(("seed", "steps"), _COUNT),
+            "scores": {**_MAPPING, "additionalProperties": _SCORE},
+            "core_hours": {"type": ["number", "null"]},
+            "size": {"type": ["integer", "null"]},
+        },
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +70,7 @@ class Row:
         scores: Scores by player: `greedy` and `sampled` are the agent, `random` and `oracle` others; each with its
             `episodes` and `seed`, and `return`, `discounted_return` and `success` as an `Interval`.
         core_hours: Processor time of the training; None if it was resumed.
-        commit: Commit that it was trained at.
+        commit: Commit that it was trained at; None if it was resumed.
         version: Version of the package that trained it.
         sha256: Digest of the adapter's file.
         size: Size of that file in bytes.
@@ -69,7 +99,7 @@ class Row:
     @property
     def stem(self) -> str:
         """The name for files and folders."""
-        return self.name.replace("/", "_").replace(":", "_")
+        return re.sub(r"[/\\:]", "_", self.name)
 
     def adapter(self, folder: Path) -> Path:
         """Return the path of the adapter in a folder of agents."""
@@ -85,11 +115,11 @@ def row_of(values: object) -> Row:
     """Return the row of a mapping.
 
     Raises:
-        TypeError: If the mapping is none, or has unknown or missing fields.
+        WrongValueError: If it is none, or a field is missing or of another type.
+        TypeError: If a field is unknown.
     """
-    if not isinstance(values, dict):
-        raise TypeError(f"a row is no mapping: {values!r:.80}")
-    return Row(**values)
+    _check_row(values)
+    return Row(**cast(dict[str, Any], values))
 
 
 def read_rows(folder: Path) -> list[Row]:
@@ -103,7 +133,7 @@ def read_rows(folder: Path) -> list[Row]:
         return []
     try:
         return [row_of(values) for values in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, WrongValueError) as error:
         raise CheckpointError(f"Expected rows of the zoo in {path}; they cannot be read ({error}).") from error
 
 
@@ -156,10 +186,23 @@ def find_agent(name: str, folder: Path | None = None, method: str | None = None)
     return trained[row.name]
 
 
-def agrees(one: Interval, other: Interval) -> bool:
+def agrees(one: Interval, other: Interval, n_one: int = 1, n_other: int = 1) -> bool:
     """Return whether two means may be of one quantity: the 95 % interval of their difference has 0 in it.
 
-    The errors of both samples add up in squares, each on the side of the other mean (Newcombe 1998, method 10).
+    The errors of both samples add up in squares, each on the side of the other mean (Newcombe 1998, method 10). As the
+    samples are of one distribution if the means are, their variances are pooled: of few episodes all may be won, and
+    their own interval has no width.
+
+    Args:
+        one: A mean with its interval.
+        other: Another.
+        n_one: Episodes of the one.
+        n_other: Episodes of the other.
     """
-    (smaller, _, above_smaller), (larger, below_larger, _) = sorted((tuple(one), tuple(other)))
-    return larger - smaller <= hypot(larger - below_larger, above_smaller - smaller) + 1e-9
+    ((smaller, *_), n_smaller), ((larger, *_), n_larger) = sorted(((tuple(one), n_one), (tuple(other), n_other)))
+    below, above = (
+        sum((n * (interval[end] - interval[0])) ** 2 for interval, n in ((one, n_one), (other, n_other)))
+        / (n_one + n_other)
+        for end in (1, 2)
+    )
+    return larger - smaller <= sqrt(above / n_smaller + below / n_larger) + 1e-9

@@ -14,6 +14,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 from poad_runs import Run
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from standins import ModelHubStandIn
 
@@ -31,7 +32,7 @@ SMALL: dict[str, Any] = {
     "batch_size": 8,
     "n_epochs": 1,
     "n_critic_epochs": 1,
-    "policy_kwargs": {"critic_arch": [8]},
+    "policy_kwargs": {"model": "pocket", "critic_arch": [8]},
 }
 ROW = Row(env_id=ID, steps=16, settings=SMALL, seed=3)
 TRAINED = [row for row in read_rows(SHIPPED) if row.sha256]
@@ -105,7 +106,13 @@ def test_a_row_that_is_written_takes_its_place(tmp_path):
     for row in (ROW, other, replace(ROW, steps=7)):
         write_row(tmp_path, row)
     assert read_rows(tmp_path) == [replace(ROW, steps=7), other]
-    (tmp_path / ROWS).write_text('[{"env_id": "x"}]')
+
+
+@pytest.mark.parametrize(
+    "changes", [{"steps": None}, {"steps": "4096"}, {"color": 1}, {"scores": {"greedy": {}}}, {"model": ["pocket"]}]
+)
+def test_rows_with_wrong_values_are_refused(changes: dict[str, Any], tmp_path: Path):
+    (tmp_path / ROWS).write_text(json.dumps([{"env_id": "x", "steps": 1, **changes}]))
     with pytest.raises(CheckpointError, match="cannot be read"):
         read_rows(tmp_path)
 
@@ -115,8 +122,16 @@ def test_two_means_agree_where_their_difference_may_be_0():
     assert not agrees((0.5, 0.4, 0.6), (0.65, 0.55, 0.75))
     assert agrees((1, 1, 1), (1, 1, 1))
     assert not agrees((1, 1, 1), (0.99, 0.99, 0.99))
-    assert agrees((0.0, 0.0, 0.2), (0.2, 0.01, 0.3))  # the ends between the means count
-    assert not agrees((0.0, -0.2, 0.01), (0.2, 0.1, 0.5))
+    assert agrees((0.0, 0.0, 0.2), (0.2, 0.01, 0.3))
+    assert not agrees((0.0, -0.2, 0.01), (0.2, 0.1, 0.22))  # the errors between the means count
+
+
+def test_few_episodes_that_are_all_won_agree_with_a_row_that_lost_some():
+    row = (0.98, 0.96, 0.995)
+    assert not agrees(row, (1, 1, 1), 200, 2_000)
+    assert agrees(row, (1, 1, 1), 200, 20)
+    assert agrees((1, 1, 1), row, 20, 200)
+    assert not agrees(row, (0, 0, 0), 200, 20)
 
 
 # ---------------------------------------------------------------------- adapters
@@ -161,6 +176,17 @@ def test_a_download_has_numbers_as_arguments_of_its_environment(tmp_path):
     load_adapter(POAD, path, digest_of(path), foreign=True, env=env)
 
 
+@pytest.mark.parametrize("name", ["tensorboard_log", "device", "_init_setup_model", "env"])
+def test_a_file_has_no_arguments_but_those_that_are_recorded(name: str, folder: Path):
+    _, path = find_agent(ID, folder)
+    with safe_open(path, "pt") as file:
+        about = json.loads(file.metadata()["poad"])
+    about["arguments"][name] = "runs/logs"
+    save_file(load_file(path), path, {"poad": json.dumps(about)})
+    with pytest.raises(CheckpointError, match=f"arguments of POAD that an adapter records; got '{name}'"):
+        load_adapter(POAD, path, digest_of(path))
+
+
 def test_a_function_cannot_be_written(tmp_path):
     model = POAD("LLMPolicy", gym.make(ID), clip_range=lambda progress: 0.2 * progress, **SMALL)
     with pytest.raises(CheckpointError, match="clip_range is a function"):
@@ -189,6 +215,17 @@ def no_adapter(path: Path, _: POAD) -> None:
     save_file({"weight": torch.zeros(1)}, path)
 
 
+def not_finite(path: Path, _: POAD) -> None:
+    with safe_open(path, "pt") as file:
+        tensors, about = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    save_file({name: tensor * torch.nan for name, tensor in tensors.items()}, path, about)
+
+
+def test_another_base_model_is_refused_by_the_name_of_the_one_it_had(folder: Path):
+    with pytest.raises(CheckpointError, match=r"written with, 'pocket' with .*; got 'pocket-char' with"):
+        POAD.load_from_zoo(ID, folder=folder, policy_kwargs={"model": "pocket-char"})
+
+
 def other_base(path: Path, model: POAD) -> None:
     fingerprint, model.base_fingerprint = model.base_fingerprint, "0123456789abcdef"
     write_adapter(model, path)
@@ -200,6 +237,7 @@ def other_base(path: Path, model: POAD) -> None:
     [
         (changed_bytes, "Expected the adapter of SHA-256", False),
         (no_adapter, r"Expected an adapter of layout 1; .* cannot be read", True),
+        (not_finite, "is not finite", True),
         (other_base, "Expected the base model", True),
     ],
 )
@@ -225,9 +263,13 @@ def test_train_writes_an_agent_that_eval_finds_equal(run: Run, tmp_path: Path):
     assert row.scores["oracle"]["return"] == [1, 1, 1]
     assert row.scores["random"]["episodes"] == 8
     assert row.core_hours >= 0
+    assert row.commit is not None
     assert "KeyToken-v0/pocket/POAD" in run("zoo", "list", "--folder", str(folder))
     output = run("zoo", "eval", ID, "--folder", str(folder), "--episodes", "8", "--sample")
     assert "agrees with that of the row" in output
+    run("zoo", "train", ID, "--folder", str(folder), "--episodes", "8")  # the run is there already
+    (again,) = read_rows(folder)
+    assert (again.sha256, again.core_hours, again.commit) == (row.sha256, None, None)
 
 
 def test_eval_ends_with_1_where_the_score_is_another(run: Run, folder: Path):
@@ -238,6 +280,7 @@ def test_eval_ends_with_1_where_the_score_is_another(run: Run, folder: Path):
     result = CliRunner().invoke(app, ["zoo", "eval", ID, "--folder", str(folder), "--episodes", "8"])
     assert (result.exit_code, "differs from that of the row" in result.output) == (1, True)
     run("zoo", "eval", ID, "--folder", str(folder), "--seed", str(SEED), code=1)
+    run("zoo", "eval", ID, "--folder", str(folder), "--sample", code=1)  # a row without that score
     assert run("zoo", "eval", "Kitchen-v0", "--folder", str(folder), code=1) is not None
 
 
@@ -274,6 +317,9 @@ def test_an_agent_goes_to_the_hub_and_back(hub: ModelHubStandIn, trained: POAD):
     (files,) = hub.models["ann/agent"].commits.values()
     hub.models["ann/agent"].commit({**files, "agent.safetensors": b"cut"}, "main")
     with pytest.raises(CheckpointError, match="Expected the adapter of SHA-256"):
+        POAD.load_from_hub("ann/agent")
+    hub.models["ann/agent"].commit({"row.json": files["row.json"]}, "main")
+    with pytest.raises(CheckpointError, match=r"got no agent\.safetensors"):
         POAD.load_from_hub("ann/agent")
     with pytest.raises(CheckpointError, match="Expected an agent of poad_sb3 in ann/other"):
         POAD.load_from_hub("ann/other")
