@@ -63,7 +63,7 @@ def _say(line: object) -> None:
 def _require_checkout(fix: str) -> None:
     from lang_bench.reports.leaderboard import FOLDER
 
-    if not FOLDER.parent.is_dir():
+    if not FOLDER.is_dir():
         fail(f"Expected a checkout, whose leaderboard this is about; the package is installed. Fix: {fix}.")
 
 

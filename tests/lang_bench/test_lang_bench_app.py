@@ -27,6 +27,7 @@ def greedy(observation, info):
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("board").mkdir()
     monkeypatch.setattr(leaderboard, "FOLDER", tmp_path / "board")
 
 
@@ -95,7 +96,7 @@ def test_rejects_a_submission_that_disagrees_with_its_steps(tmp_path: Path) -> N
     result = _call("submit", str(path))
     assert result.exit_code == 1
     assert re.search(r"Expected \S+ as the steps give it in return of line 2 of .*; got 999", result.stderr)
-    assert not Path("board").exists()
+    assert list(Path("board").iterdir()) == []
 
 
 def test_what_the_leaderboard_will_not_take_is_refused_before_it_is_played() -> None:
