@@ -46,14 +46,14 @@ def _list(title: str, names: dict[str, str]) -> None:
 
 for command in (run, report, export, submit):
     app.command()(command)
-app.command("study")(one_line_errors()(run_study))
-app.command("reproduce")(one_line_errors()(reproduce))
+app.command("study")(one_line_errors("benchmarks")(run_study))
+app.command("reproduce")(one_line_errors("benchmarks")(reproduce))
 
 
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
-@one_line_errors()
+@one_line_errors("benchmarks")
 def measure(context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME [OPTIONS]")] = "") -> None:
     """Measure speed, memory, reference scores and others; without a name, list them."""
     if not name or name == "--help":

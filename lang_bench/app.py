@@ -37,23 +37,23 @@ app = typer.Typer(
 )
 
 
-def fail(message: str, code: int = REFUSED) -> NoReturn:
+def fail(message: str, code: int = REFUSED, program: str = "lang-bench") -> NoReturn:
     """Print one line on stderr, and exit."""
-    echo(f"lang-bench: {' '.join(message.split())}", err=True)
+    echo(f"{program}: {' '.join(message.split())}", err=True)
     raise typer.Exit(code)
 
 
 @contextmanager
-def one_line_errors() -> Iterator[None]:
+def one_line_errors(program: str = "lang-bench") -> Iterator[None]:
     """Print errors raised on purpose as one line on stderr, and exit."""
     try:
         yield
     except FailedError as error:
         if error.trace:
             echo(error.trace, err=True)
-        fail(str(error), STOPPED)
+        fail(str(error), STOPPED, program)
     except (BenchmarkError, LangEnvsError, PoadError, OSError) as error:
-        fail(str(error))
+        fail(str(error), REFUSED, program)
 
 
 def _say(line: object) -> None:

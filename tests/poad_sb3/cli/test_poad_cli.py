@@ -496,13 +496,17 @@ def test_without_the_extra_there_is_one_line(
 
 
 def test_the_commands_of_the_guide_parse() -> None:
-    pages = [ROOT / f"docs/guide/{name}.md" for name in ("training", "behaviour_cloning", "scaling")]
+    pages = [ROOT / f"docs/guide/{name}.md" for name in ("training", "behaviour_cloning", "scaling", "zoo")]
     text = "".join(page.read_text(encoding="utf-8") for page in pages).replace("\\\n", " ")
     commands = typer.main.get_command(app).commands
     lines = re.findall(r"^poad (\w+) (.*)$", text, re.MULTILINE)
     assert {name for name, _ in lines} == set(commands)
     for name, arguments in lines:
-        commands[name].make_context(name, arguments.split())  # raises a usage error where it cannot parse
+        command, words = commands[name], arguments.split()
+        context = command.make_context(name, list(words))  # raises a usage error where it cannot parse
+        if hasattr(command, "resolve_command"):
+            part, found, rest = command.resolve_command(context, words)
+            found.make_context(part, rest)
 
 
 # ---------------------------------------------------------------------- parts
