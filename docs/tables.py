@@ -40,7 +40,7 @@ from lang_envs.datasets import BUNDLED, DATASETS, errors, load
 from lang_envs.env_checker import CHECKS
 from lang_envs.report.statistics import estimate, mean
 from lang_envs.text import markdown_text
-from poad_sb3.cli.zoo import shown as zoo_cell
+from poad_sb3.cli.zoo import AGENT
 from poad_sb3.common.episode_lines import discount_of
 from poad_sb3.presets import ALGORITHMS
 from poad_sb3.zoo import SHIPPED, read_rows
@@ -325,23 +325,16 @@ def leaderboard(family: str) -> str:
 
 
 def zoo() -> str:
-    """Table of the shipped agents of the zoo."""
+    """Table of the shipped agents of the zoo: mean discounted returns, and in brackets the success."""
     rows = []
     for row in read_rows(SHIPPED):
-
-        def score(player: str, metric: str, scores: Mapping[str, Any] = row.scores) -> str:
-            return zoo_cell(scores[player][metric], metric) if player in scores else ""
-
-        agent = [
-            f"{score(player, 'discounted_return')}; {score(player, 'success')}" for player in ("greedy", "sampled")
-        ]
-        others = [f"{row.scores[player]['discounted_return'][0]:.3f}" for player in ("random", "oracle")]
+        means = {player: score["discounted_return"][0] for player, score in row.scores.items()}
+        sampled, greedy = (f"{means[player]:.3f} ({row.scores[player]['success'][0]:.0%})" for player in AGENT[::-1])
         kwargs = ", ".join(f"{name}={value}" for name, value in row.env_kwargs.items())
         task = code(row.env_id) + (f" ({code(kwargs)})" if kwargs else "")
-        cost = (f"{row.steps:,}", "" if row.core_hours is None else f"{60 * row.core_hours:.1f}")
-        rows.append((task, row.model, row.method, *cost, *agent, *others))
-    head = ("task", "model", "method", "steps", "core minutes", "greedy; success", "sampled; success")
-    return table((*head, "random", "oracle"), rows)
+        others = (f"{means[player]:.3f}" for player in ("random", "oracle"))
+        rows.append((task, row.model, row.method, f"{row.steps:,}", sampled, greedy, *others))
+    return table(("task", "model", "method", "steps", "sampled", "greedy", "random", "oracle"), rows)
 
 
 # ---------------------------------------------------------------------- studies
