@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+import lang_envs.files
 from benchmarks import files
 from benchmarks.app import app
 from benchmarks.files import RESULTS
@@ -38,7 +39,8 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return write(tmp_path / path.name, content)
         return write(path, content)
 
-    monkeypatch.setattr(files, "write_bytes", elsewhere)
+    for module in (files, lang_envs.files):  # pictures; JSON
+        monkeypatch.setattr(module, "write_bytes", elsewhere)
     return names
 
 
