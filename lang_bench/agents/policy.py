@@ -292,11 +292,11 @@ def zoo(row: str, *, deterministic: bool = False, device: str = "auto") -> Polic
     from poad_sb3.zoo.adapters import load_adapter
     from poad_sb3.zoo.rows import find_agent
 
-    found, file = find_agent(row)
-    trained: Any = load_adapter(getattr(poad_sb3, found.method), file, found.sha256, device=device)
+    trained_row, file = find_agent(row)
+    trained: Any = load_adapter(getattr(poad_sb3, trained_row.method), file, trained_row.sha256, device=device)
     trained.policy.critic = None
-    settings: dict[str, JSON] = {"row": found.name, "steps": found.steps, "sha256": found.sha256}
-    return PolicyAgent(f"zoo:{found.name}", trained.policy, settings, deterministic=deterministic)
+    settings: dict[str, JSON] = {"row": trained_row.name, "steps": trained_row.steps, "sha256": trained_row.sha256}
+    return PolicyAgent(f"zoo:{trained_row.name}", trained.policy, settings, deterministic=deterministic)
 
 
 def zero_shot(

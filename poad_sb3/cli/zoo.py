@@ -21,7 +21,18 @@ from lang_envs.report.statistics import estimate, mean, wilson_interval
 from poad_sb3.cli.common import BAD, REFUSED, algorithm, environments, fail, require_llm
 from poad_sb3.cli.evaluate import play_in_parts
 from poad_sb3.presets import MERGED
-from poad_sb3.zoo.rows import SHIPPED, Interval, Row, agrees, find_agent, find_row, read_rows, trained_folder, write_row
+from poad_sb3.zoo.rows import (
+    SHIPPED,
+    Interval,
+    Row,
+    agent_folders,
+    agrees,
+    find_agent,
+    find_row,
+    read_rows,
+    trained_folder,
+    write_row,
+)
 
 if TYPE_CHECKING:
     from poad_sb3.common.episodes import Episode
@@ -47,8 +58,8 @@ Episodes = Annotated[int, typer.Option(min=2, help="Episodes to play.")]
 def list_agents(folder: Folder = None) -> None:
     """List the agents with their scores: mean discounted returns, and the success of the most probable actions."""
     table = Table("row", "steps", "greedy", "success", "sampled", "random", "oracle", "adapter", box=None)
-    for place in [SHIPPED, trained_folder()] if folder is None else [folder]:
-        for row in read_rows(place):
+    for parent in agent_folders(folder):
+        for row in read_rows(parent):
             scores = {player: score["discounted_return"] for player, score in row.scores.items()}
             greedy = row.scores.get("greedy", {})
             cells = [
@@ -56,7 +67,7 @@ def list_agents(folder: Folder = None) -> None:
                 shown(scores["greedy"], "") if "greedy" in scores else "",
                 f"{greedy['success'][0]:.0%}" if greedy.get("success") else "",
                 *(f"{scores[player][0]:.3f}" if player in scores else "" for player in ("sampled", "random", "oracle")),
-                f"{(row.size or 0) / 1e3:.0f} kB" if row.adapter(place).exists() else "none",
+                f"{(row.size or 0) / 1e3:.0f} kB" if row.adapter(parent).exists() else "none",
             ]
             table.add_row(Text(row.name, style="cyan", no_wrap=True), *map(Text, cells))
     console().print(table)
@@ -83,7 +94,7 @@ def train(name: Name, folder: Folder = None, episodes: Episodes = 200) -> None:
     from poad_sb3.zoo.adapters import digest_of, write_adapter
 
     folders = [trained_folder(), SHIPPED] if folder is None else [SHIPPED, folder]  # the last counts, as for `eval`
-    row = find_row(name, {row.name: row for place in folders for row in read_rows(place)}.values())
+    row = find_row(name, {row.name: row for parent in folders for row in read_rows(parent)}.values())
     folder = folder or trained_folder()
     run = RunFolder(Path("runs") / f"zoo-{row.stem}")
     commit = commit_of(Path(__file__), "poad_sb3/zoo/agents", "data/results/studies")

@@ -111,6 +111,11 @@ def trained_folder() -> Path:
     return cache_folder() / "zoo"
 
 
+def agent_folders(folder: Path | None) -> list[Path]:
+    """Return the folder of agents that is given, or by default the shipped ones' and that of those trained here."""
+    return [SHIPPED, trained_folder()] if folder is None else [folder]
+
+
 def row_of(values: object) -> Row:
     """Return the row of a mapping.
 
@@ -175,9 +180,11 @@ def find_agent(name: str, folder: Path | None = None, method: str | None = None)
     Raises:
         CheckpointError: If there is no such row, or it was not trained yet.
     """
-    folders = [SHIPPED, trained_folder()] if folder is None else [folder]
     agents = [
-        (row, row.adapter(place)) for place in folders for row in read_rows(place) if method in (None, row.method)
+        (row, row.adapter(parent))
+        for parent in agent_folders(folder)
+        for row in read_rows(parent)
+        if method in (None, row.method)
     ]
     trained = {row.name: (row, path) for row, path in reversed(agents) if row.sha256 and path.exists()}
     row = find_row(name, {row.name: row for row, _ in agents}.values())

@@ -505,8 +505,8 @@ def test_the_commands_of_the_guide_parse() -> None:
         command, words = commands[name], arguments.split()
         context = command.make_context(name, list(words))  # raises a usage error where it cannot parse
         if hasattr(command, "resolve_command"):
-            part, found, rest = command.resolve_command(context, words)
-            found.make_context(part, rest)
+            part, subcommand, rest = command.resolve_command(context, words)
+            subcommand.make_context(part, rest)
 
 
 # ---------------------------------------------------------------------- parts
