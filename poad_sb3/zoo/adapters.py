@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
+from huggingface_hub.utils import HFValidationError, validate_repo_id
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -22,6 +23,8 @@ import lang_envs
 from lang_envs.files import replacing
 from lang_envs.report.schemas import compile_schema
 from poad_sb3.errors import CheckpointError, NoEffectWarning
+from poad_sb3.language_model import smollm2
+from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.settings.arguments import effective_arguments, recorded_arguments
 from poad_sb3.vec_env.make_envs import make_envs
 
@@ -145,6 +148,26 @@ def require_harmless(about: Mapping[str, Any]) -> None:
             )
 
 
+def require_public(model: str) -> None:
+    """Refuse the base model of a download that is neither one of this package nor an id of the hub, but a local path.
+
+    Raises:
+        CheckpointError: If it is.
+    """
+    if model in (*SHIPPED_MODELS, smollm2.NAME):
+        return
+    try:
+        validate_repo_id(model)
+        is_path = Path(model).exists()
+    except HFValidationError:
+        is_path = True
+    if is_path:
+        raise CheckpointError(
+            f"Expected a model of this package or of the hub in an agent from the hub; got {model!r}, a local path. "
+            "Fix: if it is the model that you have there, policy_kwargs={'model': ...}."
+        )
+
+
 def load_adapter(
     kind: Any, path: Path, sha256: str | None, *, env: Any = None, foreign: bool = False, **given: Any
 ) -> Any:
@@ -173,8 +196,12 @@ def load_adapter(
             f"Expected the arguments of {kind.__name__} that an adapter records; got {unknown[0]!r} in {path}. "
             "Fix: install the version that wrote it, or train it again."
         )
+    recorded = about["arguments"].get("policy_kwargs") or {}
+    replaced = given.pop("policy_kwargs", None) or {}
     if foreign:
         require_harmless(about)
+        if "model" in recorded and "model" not in replaced:
+            require_public(recorded["model"])
     if env is None:
         are_numbers = all(isinstance(value, int | float) for value in about["env_kwargs"].values())
         if foreign and not (about["env_id"] in gym.registry and are_numbers):
@@ -183,8 +210,7 @@ def load_adapter(
                 f"{about['env_id']} with {about['env_kwargs']}. Fix: if you trust them, env=gym.make(...)."
             )
         env = make_envs(about["env_id"], about["env_kwargs"], about["n_envs"])
-    recorded = about["arguments"].get("policy_kwargs") or {}
-    policy_kwargs = {**recorded, **(given.pop("policy_kwargs", None) or {})}
+    policy_kwargs = {**recorded, **replaced}
     arguments = {**about["arguments"], "generation_endpoint": None, **given, "policy_kwargs": policy_kwargs}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoEffectWarning)  # said when it was trained

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from poad_sb3 import GRPO, POAD, CheckpointError
 from poad_sb3.cli.zoo import FRESH_SEED, SEED
 from poad_sb3.errors import ExportError
 from poad_sb3.zoo import SHIPPED, Row, find_agent, find_row, push_to_hub, read_rows, write_row
-from poad_sb3.zoo.adapters import digest_of, load_adapter, write_adapter
+from poad_sb3.zoo.adapters import digest_of, load_adapter, require_public, write_adapter
 from poad_sb3.zoo.rows import ROWS, agrees
 
 ID = "KeyToken-v0"
@@ -174,6 +175,24 @@ def test_a_download_has_numbers_as_arguments_of_its_environment(tmp_path):
     with pytest.raises(CheckpointError, match=r"with numbers .*; got MultiKey-v0 with {'reward': 'all'}. Fix: .*env="):
         load_adapter(POAD, path, digest_of(path), foreign=True)
     load_adapter(POAD, path, digest_of(path), foreign=True, env=env)
+
+
+@pytest.mark.parametrize("model", ["owner/model", "../model", "/tmp", "~/models/x", "C:\\model", "a/b/c"])
+def test_a_download_names_no_local_model(
+    model: str, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("owner/model").mkdir(parents=True)  # looks as an id of the hub
+    monkeypatch.setattr(trained, "policy_kwargs", {**trained.policy_kwargs, "model": model})
+    path = write(trained, tmp_path / "agent.safetensors")
+    with pytest.raises(CheckpointError, match=f"got {re.escape(repr(model))}, a local path. Fix: .*policy_kwargs="):
+        load_adapter(POAD, path, digest_of(path), foreign=True)
+    load_adapter(POAD, path, digest_of(path), foreign=True, policy_kwargs={"model": "pocket"})
+
+
+def test_a_download_names_models_of_package_and_hub() -> None:
+    for model in ("pocket", "smollm2", "gpt2", "Qwen/Qwen2.5-0.5B"):
+        require_public(model)
 
 
 @pytest.mark.parametrize("name", ["tensorboard_log", "device", "_init_setup_model", "env"])
