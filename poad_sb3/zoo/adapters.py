@@ -20,9 +20,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import lang_envs
+from lang_envs.errors import LangEnvsError
 from lang_envs.files import replacing
 from lang_envs.report.schemas import compile_schema
-from poad_sb3.errors import CheckpointError, NoEffectWarning
+from poad_sb3.errors import CheckpointError, NoEffectWarning, PoadError
 from poad_sb3.language_model import smollm2
 from poad_sb3.pocket import SHIPPED_MODELS
 from poad_sb3.settings.arguments import effective_arguments, recorded_arguments
@@ -31,6 +32,8 @@ from poad_sb3.vec_env.make_envs import make_envs
 FORMAT = 1
 _KEY = "poad"
 _CRITIC = "critic."
+_LONGEST = 300
+"""Maximum number of characters of another library's error that are shown."""
 _TEXT, _MAPPING, _MAYBE_MAPPING = {"type": "string"}, {"type": "object"}, {"type": ["object", "null"]}
 _POLICY = {"type": ["object", "null"], "properties": {"lora": _MAYBE_MAPPING, "model": _TEXT}}
 _FIELDS: dict[str, dict[str, Any]] = {
@@ -127,7 +130,8 @@ def read_adapter(path: Path, sha256: str | None) -> tuple[dict[str, Any], dict[s
             raise ValueError(f"{damaged[0]} is not finite")
     except Exception as error:  # a foreign file may raise anything
         raise CheckpointError(
-            f"Expected an adapter of layout {FORMAT}; {path} cannot be read ({str(error)[:200]}). Fix: train it again."
+            f"Expected an adapter of layout {FORMAT}; {path} cannot be read ({str(error)[:_LONGEST]}). "
+            "Fix: get or train it again."
         ) from error
     return about, tensors
 
@@ -182,8 +186,8 @@ def load_adapter(
         **given: Constructor arguments that replace those in the file; `policy_kwargs` are laid over its own.
 
     Raises:
-        CheckpointError: If the file is damaged, of another algorithm or of another base model, or a download asks for
-            settings that it may not have.
+        CheckpointError: If the file is damaged, of another algorithm or of another base model, if its settings are
+            refused, or if a download asks for settings that it may not have.
     """
     about, tensors = read_adapter(path, sha256)
     if about["algorithm"] != kind.__name__:
@@ -202,22 +206,32 @@ def load_adapter(
         require_harmless(about)
         if "model" in recorded and "model" not in replaced:
             require_public(recorded["model"])
-    if env is None:
+    if env is None and foreign:
         are_numbers = all(isinstance(value, int | float) for value in about["env_kwargs"].values())
-        if foreign and not (about["env_id"] in gym.registry and are_numbers):
+        if about["env_id"] not in gym.registry or not are_numbers:
             raise CheckpointError(
                 "Expected a registered environment, with numbers as its arguments, in an agent from the hub; got "
                 f"{about['env_id']} with {about['env_kwargs']}. Fix: if you trust them, env=gym.make(...)."
             )
-        env = make_envs(about["env_id"], about["env_kwargs"], about["n_envs"])
     policy_kwargs = {**recorded, **replaced}
     arguments = {**about["arguments"], "generation_endpoint": None, **given, "policy_kwargs": policy_kwargs}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoEffectWarning)  # said when it was trained
-        model = kind("LLMPolicy", env, **arguments, _model_preset=False)
-    model._check_fingerprint(about["base_fingerprint"], recorded.get("model"))
-    if "prompt" not in policy_kwargs:
-        model._check_prompt(about["prompt"])
+    try:
+        if env is None:
+            env = make_envs(about["env_id"], about["env_kwargs"], about["n_envs"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoEffectWarning)  # said when it was trained
+            model = kind("LLMPolicy", env, **arguments, _model_preset=False)
+        model._check_fingerprint(about["base_fingerprint"], recorded.get("model"))
+        if "prompt" not in policy_kwargs:
+            model._check_prompt(about["prompt"])
+    except (PoadError, LangEnvsError):
+        raise
+    except Exception as error:  # values of a foreign file may raise anything
+        cause = f"{type(error).__name__}: {str(error).partition(' Fix: ')[0][:_LONGEST].rstrip('.')}"
+        raise CheckpointError(
+            f"Expected settings that {kind.__name__} and {about['env_id']} accept in {path}; got {cause}. "
+            "Fix: another argument if you gave one, else get or train the agent again."
+        ) from error
     weights = model.policy.state_dict()
     fresh = {name: tensor for name, tensor in weights.items() if name.startswith(_CRITIC) and name not in tensors}
     try:

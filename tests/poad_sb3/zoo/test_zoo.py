@@ -195,14 +195,38 @@ def test_a_download_names_models_of_package_and_hub() -> None:
         require_public(model)
 
 
+def change_file(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the settings in the file of an adapter."""
+    with safe_open(path, "pt") as file:
+        about = json.loads(file.metadata()["poad"])
+    change(about)
+    save_file(load_file(path), path, {"poad": json.dumps(about)})
+
+
 @pytest.mark.parametrize("name", ["tensorboard_log", "device", "_init_setup_model", "env"])
 def test_a_file_has_no_arguments_but_those_that_are_recorded(name: str, folder: Path):
     _, path = find_agent(ID, folder)
-    with safe_open(path, "pt") as file:
-        about = json.loads(file.metadata()["poad"])
-    about["arguments"][name] = "runs/logs"
-    save_file(load_file(path), path, {"poad": json.dumps(about)})
+    change_file(path, lambda about: about["arguments"].update({name: "runs/logs"}))
     with pytest.raises(CheckpointError, match=f"arguments of POAD that an adapter records; got '{name}'"):
+        load_adapter(POAD, path, digest_of(path))
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("arguments", {"learning_rate": "fast"}),
+        ("arguments", {"n_steps": [16]}),
+        ("arguments", {"gamma": None}),
+        ("arguments", {"policy_kwargs": {"critic_arch": "wide"}}),
+        ("arguments", {"policy_kwargs": {"color": 1}}),
+        ("env_kwargs", {"n_actions": -7}),
+        ("env_kwargs", {"color": 1}),
+    ],
+)
+def test_a_file_with_wrong_values_is_refused(part: str, values: dict[str, Any], folder: Path):
+    _, path = find_agent(ID, folder)
+    change_file(path, lambda about: about[part].update(values))
+    with pytest.raises(CheckpointError, match=r"Expected settings that .*Error: .* Fix: another argument"):
         load_adapter(POAD, path, digest_of(path))
 
 
