@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from dataclasses import asdict, replace
+from functools import partial
 from json import loads
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
 from huggingface_hub import CommitOperationAdd, EvalResult, HfApi, ModelCard, ModelCardData
+from huggingface_hub.errors import DryRunError
 
 import lang_envs
 from poad_sb3.errors import CheckpointError, ExportError
@@ -18,6 +21,8 @@ from poad_sb3.zoo.rows import ADAPTER, Row, dump, row_of
 
 _FILE, _ROW, _CARD = f"agent{ADAPTER}", "row.json", Path(__file__).with_name("model_card.md")
 _LONGEST = 300
+_LARGEST = {_FILE: 2_000_000_000, _ROW: 1_000_000}
+"""Maximum number of bytes of the files of a download."""
 
 
 def push_to_hub(
@@ -74,12 +79,17 @@ def download(repo_id: str, revision: str | None = None, token: str | None = None
     """Download an agent into the cache of the hub's client, and return its row and the path of its adapter.
 
     Raises:
-        CheckpointError: If it cannot be downloaded, or is no agent of this package.
+        CheckpointError: If it cannot be downloaded, is too large, or is no agent of this package.
     """
+    snapshot = partial(
+        huggingface_hub.snapshot_download, repo_id, revision=revision, token=token, allow_patterns=[*_LARGEST]
+    )
     try:
-        folder = huggingface_hub.snapshot_download(
-            repo_id, revision=revision, token=token, allow_patterns=[_FILE, _ROW]
-        )  # both of one commit
+        with contextlib.suppress(DryRunError):  # without a network an agent of the client's cache is loaded
+            for file in snapshot(dry_run=True):
+                if file.file_size > _LARGEST[file.filename]:
+                    raise ValueError(f"{file.filename} of {file.file_size:,} bytes, over {_LARGEST[file.filename]:,}")
+        folder = snapshot()  # both of one commit
         row, path = row_of(loads((Path(folder) / _ROW).read_text(encoding="utf-8"))), Path(folder) / _FILE
         if not path.is_file():
             raise FileNotFoundError(f"no {_FILE}")

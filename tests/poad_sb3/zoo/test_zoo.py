@@ -25,6 +25,7 @@ from poad_sb3.cli.zoo import FRESH_SEED, SEED
 from poad_sb3.errors import ExportError
 from poad_sb3.zoo import SHIPPED, Row, find_agent, find_row, push_to_hub, read_rows, write_row
 from poad_sb3.zoo.adapters import digest_of, load_adapter, require_public, write_adapter
+from poad_sb3.zoo.hub import _LARGEST
 from poad_sb3.zoo.rows import ROWS, agrees
 
 ID = "KeyToken-v0"
@@ -366,6 +367,27 @@ def test_an_agent_goes_to_the_hub_and_back(hub: ModelHubStandIn, trained: POAD):
         POAD.load_from_hub("ann/agent")
     with pytest.raises(CheckpointError, match="Expected an agent of poad_sb3 in ann/other"):
         POAD.load_from_hub("ann/other")
+
+
+@pytest.mark.parametrize("name", ["agent.safetensors", "row.json"])
+def test_a_download_that_is_too_large_is_not_begun(
+    name: str, hub: ModelHubStandIn, trained: POAD, monkeypatch: pytest.MonkeyPatch
+):
+    push_to_hub(trained, "ann/agent")
+    monkeypatch.setitem(_LARGEST, name, 99)
+    before = len(hub.requests)
+    with pytest.raises(CheckpointError, match=rf"Expected an agent .*; got {name} of [\d,]+ bytes, over 99. Fix:"):
+        POAD.load_from_hub("ann/agent")
+    assert {request.method for request in hub.requests[before:] if "resolve" in request.path} == {"HEAD"}
+
+
+def test_an_agent_in_the_cache_loads_without_a_network(
+    hub: ModelHubStandIn, trained: POAD, monkeypatch: pytest.MonkeyPatch
+):
+    push_to_hub(trained, "ann/agent")
+    POAD.load_from_hub("ann/agent")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert POAD.load_from_hub("ann/agent").num_timesteps == 16
 
 
 def test_push_sends_row_and_card(hub: ModelHubStandIn, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch):
