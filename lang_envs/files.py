@@ -6,10 +6,10 @@ import json
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["lock", "replacing", "write_bytes", "write_json", "write_text"]
+__all__ = ["lock", "locked", "replacing", "write_bytes", "write_json", "write_text"]
 
 
 @contextmanager
@@ -43,14 +43,33 @@ def write_json(path: Path, content: object) -> Path:
     return write_text(path, f"{json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)}\n")
 
 
-def lock(file: int) -> None:
+def lock(file: int, *, wait: bool = False) -> None:
     """Lock an open file or folder for this process; the system unlocks it when the process ends, however it ends.
 
+    Args:
+        file: Descriptor.
+        wait: Whether to wait for another process that holds the lock.
+
     Raises:
-        BlockingIOError: If another process holds the lock.
+        BlockingIOError: If another process holds the lock, and it is not waited for.
         OSError: If the file system has no locks.
         ModuleNotFoundError: If the system has no locks of this kind, as on Windows.
     """
     import fcntl
 
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder, which is made if it is missing; other processes wait. Without locks of folders it does nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = os.open(folder, os.O_RDONLY) if os.name == "posix" else None
+    try:
+        if file is not None:
+            with suppress(OSError):  # a file system without locks
+                lock(file, wait=True)
+        yield
+    finally:
+        if file is not None:
+            os.close(file)

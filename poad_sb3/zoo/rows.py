@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from lang_envs.cache import cache_folder
-from lang_envs.files import write_text
+from lang_envs.files import locked, write_text
 from lang_envs.report.schemas import WrongValueError, compile_schema
 from poad_sb3.errors import CheckpointError
 
@@ -144,8 +144,9 @@ def read_rows(folder: Path) -> list[Row]:
 
 def write_row(folder: Path, row: Row) -> None:
     """Put a row in the place of the one of its name, or behind the others; the file is replaced in one step."""
-    rows = {before.name: before for before in read_rows(folder)} | {row.name: row}
-    write_text(folder / ROWS, dump([asdict(row) for row in rows.values()]))
+    with locked(folder):
+        rows = {before.name: before for before in read_rows(folder)} | {row.name: row}
+        write_text(folder / ROWS, dump([asdict(row) for row in rows.values()]))
 
 
 def dump(values: object) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -108,6 +110,16 @@ def test_a_row_that_is_written_takes_its_place(tmp_path):
     for row in (ROW, other, replace(ROW, steps=7)):
         write_row(tmp_path, row)
     assert read_rows(tmp_path) == [replace(ROW, steps=7), other]
+
+
+def test_processes_that_write_rows_at_once_lose_none(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from poad_sb3.zoo import Row, write_row\n"
+        "for n in range(15): write_row(Path(sys.argv[1]), Row(env_id='x', model=f'{sys.argv[2]}-{n}', steps=1))"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(n)]) for n in range(3)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert len(read_rows(tmp_path)) == 45
 
 
 @pytest.mark.parametrize(
