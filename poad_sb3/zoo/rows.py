@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import sqrt
@@ -131,21 +132,38 @@ def read_rows(folder: Path) -> list[Row]:
     """Return the rows of a folder of agents; none if it has none.
 
     Raises:
-        CheckpointError: If they cannot be read.
+        CheckpointError: If they cannot be read, or two have one name.
     """
     path = folder / ROWS
     if not path.exists():
         return []
     try:
-        return [row_of(values) for values in json.loads(path.read_text(encoding="utf-8"))]
+        rows = [row_of(values) for values in json.loads(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError, WrongValueError) as error:
         raise CheckpointError(f"Expected rows of the zoo in {path}; they cannot be read ({error}).") from error
+    name, number = Counter(row.name for row in rows).most_common(1)[0] if rows else ("", 0)
+    if number > 1:
+        raise CheckpointError(
+            f"Expected one row of a name in {path}; {number} are {name}, which names no arguments of the environment. "
+            "Fix: another folder for each."
+        )
+    return rows
 
 
 def write_row(folder: Path, row: Row) -> None:
-    """Put a row in the place of the one of its name, or behind the others; the file is replaced in one step."""
+    """Put a row in the place of the one of its name, or behind the others; the file is replaced in one step.
+
+    Raises:
+        CheckpointError: If that of its name has other arguments of the environment.
+    """
     with locked(folder):
-        rows = {before.name: before for before in read_rows(folder)} | {row.name: row}
+        rows = {before.name: before for before in read_rows(folder)}
+        if (before := rows.get(row.name, row)).env_kwargs != row.env_kwargs:
+            raise CheckpointError(
+                f"Expected {row.name} with the arguments of its row in {folder}, {before.env_kwargs}; got "
+                f"{row.env_kwargs}. Fix: another folder."
+            )
+        rows[row.name] = row
         write_text(folder / ROWS, dump([asdict(row) for row in rows.values()]))
 
 

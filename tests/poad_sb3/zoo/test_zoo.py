@@ -112,6 +112,16 @@ def test_a_row_that_is_written_takes_its_place(tmp_path):
     assert read_rows(tmp_path) == [replace(ROW, steps=7), other]
 
 
+def test_a_folder_has_one_environment_of_a_name(tmp_path):
+    write_row(tmp_path, replace(ROW, env_kwargs={"n_actions": 3}))
+    with pytest.raises(CheckpointError, match=r"its row in .*, {'n_actions': 3}; got {'n_actions': 4}. Fix: another"):
+        write_row(tmp_path, replace(ROW, env_kwargs={"n_actions": 4}))
+    row = {"env_id": ID, "steps": 1}
+    (tmp_path / ROWS).write_text(json.dumps([row, {**row, "env_kwargs": {"n_actions": 4}}]))
+    with pytest.raises(CheckpointError, match=f"2 are {ID}/pocket/POAD, .* Fix: another folder"):
+        read_rows(tmp_path)
+
+
 def test_processes_that_write_rows_at_once_lose_none(tmp_path):
     code = (
         "import sys; from pathlib import Path; from poad_sb3.zoo import Row, write_row\n"
