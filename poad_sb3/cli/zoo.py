@@ -25,7 +25,7 @@ from poad_sb3.zoo.rows import (
     SHIPPED,
     Interval,
     Row,
-    agent_folders,
+    agents,
     agrees,
     find_agent,
     find_row,
@@ -49,7 +49,7 @@ Name = Annotated[
     str, typer.Argument(metavar="ROW", help="ENV, ENV/MODEL or ENV/MODEL/METHOD, as in the list; enough to be unique.")
 ]
 Folder = Annotated[
-    Path | None, typer.Option(help="Folder of agents; the shipped ones by default, and then those trained here.")
+    Path | None, typer.Option(help="Folder of agents; those trained here by default, and then the shipped ones.")
 ]
 Episodes = Annotated[int, typer.Option(min=2, help="Episodes to play.")]
 
@@ -58,18 +58,18 @@ Episodes = Annotated[int, typer.Option(min=2, help="Episodes to play.")]
 def list_agents(folder: Folder = None) -> None:
     """List the agents with their scores: mean discounted returns, and the success of the most probable actions."""
     table = Table("row", "steps", "greedy", "success", "sampled", "random", "oracle", "adapter", box=None)
-    for parent in agent_folders(folder):
-        for row in read_rows(parent):
-            scores = {player: score["discounted_return"] for player, score in row.scores.items()}
-            greedy = row.scores.get("greedy", {})
-            cells = [
-                f"{row.steps:,}",
-                shown(scores["greedy"], "") if "greedy" in scores else "",
-                f"{greedy['success'][0]:.0%}" if greedy.get("success") else "",
-                *(f"{scores[player][0]:.3f}" if player in scores else "" for player in ("sampled", "random", "oracle")),
-                f"{(row.size or 0) / 1e3:.0f} kB" if row.adapter(parent).exists() else "none",
-            ]
-            table.add_row(Text(row.name, style="cyan", no_wrap=True), *map(Text, cells))
+    for row, parent in agents(folder).values():
+        scores = {player: score["discounted_return"] for player, score in row.scores.items()}
+        greedy = row.scores.get("greedy", {})
+        size = f"{(row.size or 0) / 1e3:.0f} kB" if row.is_trained(parent) else "none"
+        cells = [
+            f"{row.steps:,}",
+            shown(scores["greedy"], "") if "greedy" in scores else "",
+            f"{greedy['success'][0]:.0%}" if greedy.get("success") else "",
+            *(f"{scores[player][0]:.3f}" if player in scores else "" for player in ("sampled", "random", "oracle")),
+            size if folder or parent == SHIPPED else f"{size}, trained here",
+        ]
+        table.add_row(Text(row.name, style="cyan", no_wrap=True), *map(Text, cells))
     console().print(table)
 
 
@@ -93,9 +93,8 @@ def train(name: Name, folder: Folder = None, episodes: Episodes = 200) -> None:
     from poad_sb3.runs.run_folder import RunFolder
     from poad_sb3.zoo.adapters import digest_of, write_adapter
 
-    folders = [trained_folder(), SHIPPED] if folder is None else [SHIPPED, folder]  # the last counts, as for `eval`
-    row = find_row(name, {row.name: row for parent in folders for row in read_rows(parent)}.values())
     folder = folder or trained_folder()
+    row = find_row(name, {row.name: row for parent in (SHIPPED, folder) for row in read_rows(parent)}.values())
     run = RunFolder(Path("runs") / f"zoo-{row.stem}")
     commit = commit_of(Path(__file__), "poad_sb3/zoo/agents", "data/results/studies")
     before = time.process_time()

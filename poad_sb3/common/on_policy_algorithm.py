@@ -279,7 +279,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
         Args:
             env_id: Id of the environment.
             model: Name of the base model; may be left out where there is one alone.
-            folder: Folder of agents; by default the shipped ones, and then those that `poad zoo train` trained here.
+            folder: Folder of agents; by default those that `poad zoo train` trained here, and then the shipped ones.
             **arguments: Constructor arguments to replace, such as `env`; `policy_kwargs` are laid over those it was
                 trained with.
 

@@ -106,15 +106,14 @@ class Row:
         """Return the path of the adapter in a folder of agents."""
         return folder / f"{self.stem}{ADAPTER}"
 
+    def is_trained(self, folder: Path) -> bool:
+        """Return whether a folder of agents has the adapter."""
+        return self.sha256 is not None and self.adapter(folder).exists()
+
 
 def trained_folder() -> Path:
     """Return the folder of the agents that `poad zoo train` has trained on this machine."""
     return cache_folder() / "zoo"
-
-
-def agent_folders(folder: Path | None) -> list[Path]:
-    """Return the folder of agents that is given, or by default the shipped ones' and that of those trained here."""
-    return [SHIPPED, trained_folder()] if folder is None else [folder]
 
 
 def row_of(values: object) -> Row:
@@ -188,28 +187,39 @@ def find_row(name: str, rows: Iterable[Row]) -> Row:
     raise CheckpointError(f"{problem} Fix: {f'one of these: {names}' if names else 'another folder or method'}.")
 
 
+def agents(folder: Path | None = None) -> dict[str, tuple[Row, Path]]:
+    """Return the row that counts of each name, and its folder.
+
+    An agent that was trained here replaces the shipped one of its name: who trains one means that one from then on.
+
+    Args:
+        folder: Folder of agents; by default those that were trained here, and then the shipped ones.
+    """
+    folders = [trained_folder(), SHIPPED] if folder is None else [folder]
+    rows = [(row, parent) for parent in folders for row in read_rows(parent)]
+    rows.sort(key=lambda entry: not entry[0].is_trained(entry[1]))
+    counting: dict[str, tuple[Row, Path]] = {}
+    for row, parent in rows:
+        counting.setdefault(row.name, (row, parent))
+    return counting
+
+
 def find_agent(name: str, folder: Path | None = None, method: str | None = None) -> tuple[Row, Path]:
     """Return a trained row and the path of its adapter.
 
     Args:
         name: Name as in `find_row`.
-        folder: Folder of agents; by default the shipped ones, and then those that were trained here.
+        folder: As of `agents`.
         method: Method that the row must have.
 
     Raises:
         CheckpointError: If there is no such row, or it was not trained yet.
     """
-    agents = [
-        (row, row.adapter(parent))
-        for parent in agent_folders(folder)
-        for row in read_rows(parent)
-        if method in (None, row.method)
-    ]
-    trained = {row.name: (row, path) for row, path in reversed(agents) if row.sha256 and path.exists()}
-    row = find_row(name, {row.name: row for row, _ in agents}.values())
-    if row.name not in trained:
+    entries = {row.name: (row, parent) for row, parent in agents(folder).values() if method in (None, row.method)}
+    row, parent = entries[find_row(name, (row for row, _ in entries.values())).name]
+    if not row.is_trained(parent):
         raise CheckpointError(f"{row.name} has no adapter yet. Fix: poad zoo train {row.name}.")
-    return trained[row.name]
+    return row, row.adapter(parent)
 
 
 def agrees(one: Interval, other: Interval, n_one: int = 1, n_other: int = 1) -> bool:

@@ -25,7 +25,7 @@ from lang_envs import ENV_ROWS
 from poad_sb3 import GRPO, POAD, CheckpointError
 from poad_sb3.cli.zoo import FRESH_SEED, SEED
 from poad_sb3.errors import ExportError
-from poad_sb3.zoo import SHIPPED, Row, find_agent, find_row, push_to_hub, read_rows, write_row
+from poad_sb3.zoo import SHIPPED, Row, find_agent, find_row, push_to_hub, read_rows, trained_folder, write_row
 from poad_sb3.zoo.adapters import digest_of, load_adapter, require_public, write_adapter
 from poad_sb3.zoo.hub import _LARGEST
 from poad_sb3.zoo.rows import ROWS, agrees
@@ -73,7 +73,7 @@ def test_a_shipped_agent_loads_and_plays(row):
 
     path = row.adapter(SHIPPED)
     assert (digest_of(path), path.stat().st_size) == (row.sha256, row.size)
-    model = getattr(poad_sb3, row.method).load_from_zoo(row.env_id, row.model)
+    model = getattr(poad_sb3, row.method).load_from_zoo(row.env_id, row.model, folder=SHIPPED)
     assert model.num_timesteps >= row.steps
     observation, done, n_actions = model.get_env().reset(), False, 0
     while not done:
@@ -216,6 +216,24 @@ def test_a_download_names_no_local_model(
 def test_a_download_names_models_of_package_and_hub() -> None:
     for model in ("pocket", "smollm2", "gpt2", "Qwen/Qwen2.5-0.5B"):
         require_public(model)
+
+
+def test_an_agent_that_was_trained_here_replaces_the_shipped_one(
+    trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+):
+    monkeypatch.setenv("LANG_ENVS_CACHE", str(tmp_path))
+    shipped, _ = find_agent(ID)
+    write_row(trained_folder(), ROW)  # without an adapter it replaces nothing
+    assert find_agent(ID)[0] == shipped
+    path = ROW.adapter(trained_folder())
+    write_adapter(trained, path)
+    write_row(trained_folder(), replace(ROW, sha256=digest_of(path)))
+    assert find_agent(ID)[1] == path
+    assert POAD.load_from_zoo(ID).num_timesteps == 16
+    assert find_agent(ID, SHIPPED)[0] == shipped
+    monkeypatch.setenv("COLUMNS", "200")
+    listed = [line for line in run("zoo", "list").splitlines() if ID in line]
+    assert ["trained here" in line for line in listed] == [True]
 
 
 def change_file(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
