@@ -50,8 +50,11 @@ EnvSettings = Annotated[
 ]
 Source = Annotated[Path, typer.Argument(metavar="RUN_OR_ZIP", help="Folder of a run, or a checkpoint.")]
 
-REFUSED, STOPPED, INTERRUPTED = 1, 3, 130
-"""Exit codes: refused before a start; stopped by an error; Ctrl-C. (2 is Typer's, for usage.)"""
+REFUSED, STOPPED, DIFFERS, INTERRUPTED = 1, 3, 4, 130
+"""Exit codes: refused before a start; stopped by an error; a score of `poad zoo eval` differs; Ctrl-C.
+
+2 is Typer's, for usage; 5 is `LOST_RANK`.
+"""
 BAD = (PoadError, LangEnvsError, ValueError, TypeError, AssertionError, OSError, NotImplementedError)
 """Errors of wrong arguments, models and checkpoints. No RuntimeError: Typer ends commands by one."""
 

@@ -18,7 +18,7 @@ import lang_envs
 from lang_envs.cli.common import console, echo
 from lang_envs.machine import commit_of
 from lang_envs.report.statistics import estimate, mean, wilson_interval
-from poad_sb3.cli.common import BAD, REFUSED, algorithm, environments, fail, require_llm
+from poad_sb3.cli.common import BAD, DIFFERS, algorithm, environments, fail, require_llm
 from poad_sb3.cli.evaluate import play_in_parts
 from poad_sb3.presets import MERGED
 from poad_sb3.zoo.rows import (
@@ -134,7 +134,7 @@ def evaluate(
     ] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of episodes and samples.")] = FRESH_SEED,
 ) -> None:
-    """Play fresh episodes with an agent; exit with 1 if its discounted return is not that of its row."""
+    """Play fresh episodes with an agent; exit with 4 if its discounted return is not that of its row."""
     require_llm()
     from poad_sb3.zoo.adapters import load_adapter
 
@@ -155,7 +155,7 @@ def evaluate(
         f"with the errors of both samples, {'holds' if is_same else 'does not hold'} 0."
     )
     if not is_same:
-        raise typer.Exit(REFUSED)
+        raise typer.Exit(DIFFERS)
 
 
 @zoo.command()
