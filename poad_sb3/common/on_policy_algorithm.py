@@ -25,6 +25,7 @@ from poad_sb3.common.base_class import LanguageModelAlgorithm
 from poad_sb3.common.buffers import TokenRolloutBuffer
 from poad_sb3.common.critics import CRITICS
 from poad_sb3.common.hyperparameters import (
+    algorithm_of,
     complete_arguments,
     from_preset,
     signature_with_defaults,
@@ -287,7 +288,7 @@ class LLMOnPolicyAlgorithm(LanguageModelAlgorithm, OnPolicyAlgorithm):
             CheckpointError: If there is no such agent, or its file is damaged.
         """
         name = env_id if model is None else f"{env_id}/{model}"
-        row, path = find_agent(name, None if folder is None else Path(folder), method=cls.__name__)
+        row, path = find_agent(name, None if folder is None else Path(folder), algorithm_of(cls))
         return cast(Self, load_adapter(cls, path, row.sha256, **arguments))
 
     @classmethod

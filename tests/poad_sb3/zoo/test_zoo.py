@@ -173,6 +173,19 @@ def test_an_agent_comes_back_as_it_was(folder, trained):
     model.learn(16)
 
 
+class SecondPOAD(POAD):
+    """A user's subclass."""
+
+
+def test_a_subclass_loads_agents_of_its_algorithm(folder, tmp_path):
+    model = SecondPOAD.load_from_zoo(ID, folder=folder)
+    assert (type(model), model.num_timesteps) == (SecondPOAD, 16)
+    path = write(model, tmp_path / "agent.safetensors")
+    assert type(load_adapter(SecondPOAD, path, digest_of(path))) is SecondPOAD
+    with pytest.raises(CheckpointError, match="Expected an agent of POAD; got one of SecondPOAD"):
+        load_adapter(POAD, path, digest_of(path))
+
+
 def test_the_critic_is_there_if_it_was_written(trained, tmp_path):
     path = tmp_path / "agent.safetensors"
     write_adapter(trained, path, critic=True)
