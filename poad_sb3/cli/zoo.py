@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -55,10 +56,30 @@ Episodes = Annotated[int, typer.Option(min=2, help="Episodes to play.")]
 
 
 @zoo.command("list")
-def list_agents(folder: Folder = None) -> None:
-    """List the agents with their scores: mean discounted returns, and the success of the most probable actions."""
+def list_agents(
+    name: Annotated[str, typer.Argument(metavar="[ROW]", help="Beginning of the names; all by default.")] = "",
+    folder: Folder = None,
+) -> None:
+    """List the agents with their scores: mean discounted returns, and the success of the most probable actions.
+
+    If only one begins with ROW, its settings and all its scores are shown.
+    """
+    entries = [entry for entry in agents(folder).values() if entry[0].name.startswith(name)]
+    if name and not entries:
+        find_row(name, (row for row, _ in agents(folder).values()))  # refuses
+    if name and len(entries) == 1:
+        ((row, parent),) = entries
+        fields = Table(box=None, show_header=False)
+        for field, value in {**vars(row), "folder": str(parent)}.items():
+            if field != "scores":
+                text = value if isinstance(value, str) else json.dumps(value)
+                fields.add_row(Text(field, style="cyan"), Text(text, overflow="fold"))
+        console().print(fields)
+        if row.scores:
+            console().print(_scores(row.scores))
+        return
     table = Table("row", "steps", "greedy", "success", "sampled", "random", "oracle", "adapter", box=None)
-    for row, parent in agents(folder).values():
+    for row, parent in entries:
         scores = {player: score["discounted_return"] for player, score in row.scores.items()}
         greedy = row.scores.get("greedy", {})
         size = f"{(row.size or 0) / 1e3:.0f} kB" if row.is_trained(parent) else "none"

@@ -350,6 +350,16 @@ def test_a_damaged_or_foreign_file_is_refused(
 # ---------------------------------------------------------------------- commands
 
 
+def test_list_shows_the_settings_of_a_single_row(run: Run):
+    output = run("zoo", "list", "Parity")
+    row, _ = find_agent("Parity-v0", SHIPPED)
+    for words in ('{"n_objects": 2}', json.dumps(row.settings), row.commit, f"{row.steps}", "oracle"):
+        assert "".join(words.split()) in "".join(output.split())
+    output = run("zoo", "list", "VirtualHome")
+    assert output.count("VirtualHome-") == 3
+    assert "There is no agent Kitchen" in run("zoo", "list", "Kitchen", code=1)
+
+
 def test_train_writes_an_agent_that_eval_finds_equal(run: Run, tmp_path: Path):
     folder = tmp_path / "agents"
     write_row(folder, ROW)
