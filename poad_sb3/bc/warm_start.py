@@ -16,6 +16,8 @@ from poad_sb3.errors import CheckpointError
 from poad_sb3.settings.credit import CriticKind
 from poad_sb3.settings.model import DEFAULT_LORA, ModelSettings
 from poad_sb3.settings.sampling import ActionSampling
+from poad_sb3.zoo.adapters import digest_of, read_adapter
+from poad_sb3.zoo.rows import ADAPTER
 
 
 def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
@@ -27,20 +29,18 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
 
     Args:
         algorithm: Algorithm with the same base model, adapter and prompt.
-        path: Path of the checkpoint.
+        path: Path of the checkpoint, or of the `.safetensors` of an agent of the zoo, which has no critic.
 
     Raises:
         CheckpointError: If base model, adapter, critic or prompt differ; the algorithm is unchanged.
     """
-    header = read_header(path)
+    header, data, weights = _read(Path(path))
     algorithm._check_fingerprint(header["base_fingerprint"], header.get("model"))
     with reading(path):
-        policy, data = algorithm.policy, read_data(path)
-        given = algorithm.policy_kwargs, data["policy_kwargs"]
+        policy, given = algorithm.policy, (algorithm.policy_kwargs, data["policy_kwargs"])
         lora, source_lora = map(_adapter, given)
         prompt = json.loads(json.dumps(policy.lm.prompter.template.to_dict()))
-        _, parameters, _ = load_from_zip_file(path, device=algorithm.device, load_data=False)
-        tensors, weights = policy.state_dict(), dict[str, Any](parameters["policy"])
+        tensors = policy.state_dict()
         has_critic = policy.critic is not None and any(map(_of_critic, weights))
         trunks = [
             arguments.get("critic_trunk", ModelSettings().critic_trunk) if has_critic else None for arguments in given
@@ -72,6 +72,18 @@ def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
         algorithm.set_parameters({**algorithm.get_parameters(), "policy": weights})
     except RuntimeError as error:
         raise CheckpointError(f"{path} does not fit. {error}") from error
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return what a checkpoint or the file of an adapter says of itself, its settings, and its weights."""
+    if path.suffix == ADAPTER:
+        about, weights = read_adapter(path, digest_of(path))
+        data = {**about["arguments"], "policy_kwargs": about["arguments"].get("policy_kwargs") or {}}
+        return {**about, "model": data["policy_kwargs"].get("model")}, data, weights
+    header = read_header(path)
+    with reading(path):
+        _, parameters, _ = load_from_zip_file(path, device="cpu", load_data=False)
+        return header, read_data(path), dict(parameters["policy"])
 
 
 def _difference_of_values(arguments_here: Mapping[str, Any], arguments_there: Mapping[str, Any]) -> str | None:

@@ -68,9 +68,11 @@ def train(
     settings: Settings = None,
     env_settings: EnvSettings = None,
     warm_start: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            metavar="RUN_OR_ZIP", help="Start from the adapter and the critic of this checkpoint of any method."
+            metavar="RUN_OR_ZIP",
+            help="Start from the adapter and the critic of this checkpoint of any method, or from zoo:ROW, an agent of "
+            "the zoo.",
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,

@@ -24,7 +24,7 @@ from poad_sb3.cli.common import BAD, INTERRUPTED, STOPPED, algorithm, environmen
 from poad_sb3.cli.engine import LOG, free_url, program, serve_arguments, serving
 from poad_sb3.cli.memory import MemoryCallback, show_memory
 from poad_sb3.cli.report import report
-from poad_sb3.cli.train_options import Options, default_folder, moved, new_run, resumed_run
+from poad_sb3.cli.train_options import ZOO, Options, default_folder, moved, new_run, resumed_run
 from poad_sb3.common.callbacks import (
     BestCodeCallback,
     EpisodeRecordingCallback,
@@ -41,6 +41,8 @@ from poad_sb3.memory import free_memory
 from poad_sb3.runs import run_folder as runs
 from poad_sb3.runs.loading import find_checkpoint
 from poad_sb3.settings.arguments import effective_arguments
+from poad_sb3.zoo.adapters import read_adapter
+from poad_sb3.zoo.rows import find_agent
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
@@ -71,7 +73,7 @@ def resolve(options: Options, out: Path | None, *, resume: bool) -> tuple[RunFol
             )
         config = new_run(options)
         if config.warm_start is not None:
-            find_checkpoint(Path(config.warm_start))
+            _warm_start_file(config.warm_start)
     elif resume:
         existing = existing.moved(moved(options))
         config = resumed_run(options, existing)
@@ -111,6 +113,15 @@ def train_run(
         fail(str(error), LOST_RANK)
 
 
+def _warm_start_file(source: str) -> Path:
+    """Return the checkpoint of a path, or the adapter of `zoo:ROW`."""
+    if not source.startswith(ZOO):
+        return find_checkpoint(Path(source))[0]
+    row, path = find_agent(source.removeprefix(ZOO))
+    read_adapter(path, row.sha256)  # refuses a damaged one
+    return path
+
+
 def _served(options: Options, engine: str | None) -> tuple[Options, list[str] | None]:
     """Return the options with the URL of the server that `--engine` starts, and its command."""
     if engine is None:
@@ -142,7 +153,7 @@ def _train(
         model = make_algorithm(config, envs, options["given"])
         if config.warm_start is not None:
             with _refusals():
-                warm_start(model, find_checkpoint(Path(config.warm_start))[0])
+                warm_start(model, _warm_start_file(config.warm_start))
     if existing is not None and config.steps < min(existing.steps, model.num_timesteps):
         fail(f"Expected --steps beyond {model.num_timesteps}, where the run already is; got {config.steps}.")
     # Training is of whole rollouts; the length of those of whole episodes is not known before.

@@ -24,6 +24,8 @@ from poad_sb3.runs.run_folder import RunConfig, differences
 Options = dict[str, Any]
 """Given options, by the fields of `RunConfig`; `given` holds the constructor arguments of `--set`."""
 
+ZOO = "zoo:"
+"""Beginning of a `--warm-start` from the zoo."""
 _OPTION_OF = {"seed": "--seed", "policy": "nothing", "env": "ENV", "verbose": "nothing", "tensorboard_log": "--out"}
 """Arguments that `--set` refuses, and the option that sets each."""
 _KEPT = {
@@ -57,7 +59,7 @@ def parse_options(settings: Sequence[str] | None, env_settings: Sequence[str] | 
         given = {**tuned["arguments"], **given, **({MERGED: policy} if policy else {})}
     if "algorithm" in options:
         options["algorithm"] = algorithm_name(options["algorithm"])
-    if "warm_start" in options:
+    if not options.get("warm_start", ZOO).startswith(ZOO):
         options["warm_start"] = str(Path(options["warm_start"]).resolve())
     return {**options, "given": given, "env_kwargs": parse_settings("--env-set", env_settings or (), fail)}
 

@@ -58,7 +58,8 @@ class RunConfig:
         sessions: One entry for each process that has trained the run: `time` (UTC), `command`, `versions`, `from_step`.
         record_episodes: Number of episodes that are recorded at a time, 0 for none; None for the default of the
             environment.
-        warm_start: Path of the run or checkpoint whose weights the run started from; None for the base model's own.
+        warm_start: Path of the run or checkpoint, or `zoo:ROW`, whose weights the run started from; None for the
+            base model's own.
         format: Version of the layout.
     """
 

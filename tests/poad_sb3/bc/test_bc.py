@@ -30,6 +30,7 @@ from poad_sb3.distributions.base import TokenPath
 from poad_sb3.prompts import CompletionPrompt
 from poad_sb3.prompts.templates import ContextSpec
 from poad_sb3.vec_env.make_envs import make_envs
+from poad_sb3.zoo.adapters import write_adapter
 
 KEYS = "KeyToken-v0"
 PRESSES = [f"press the {colour} button" for colour in ("red", "green", "blue")]
@@ -225,6 +226,21 @@ def test_a_warm_start_has_the_log_probabilities_of_the_base(
     assert not any(state["state"] for name, state in model.get_parameters().items() if name != "policy")
     model.learn(16)
     assert model.num_timesteps >= 16
+
+
+@pytest.mark.parametrize("critic", [False, True])
+def test_a_warm_start_from_an_adapter(
+    critic: bool, base: tuple[POAD, Path], demonstrations: list[Episode], tmp_path: Path
+) -> None:
+    cloned, _ = base
+    write_adapter(cloned, tmp_path / "agent.safetensors", critic=critic)
+    model = keys(POAD, seed=5, gamma=cloned.gamma)
+    warm_start(model, tmp_path / "agent.safetensors")
+    assert torch.equal(log_probs(model, demonstrations), log_probs(cloned, demonstrations))
+    ours, theirs = (algorithm.policy.critic.state_dict().values() for algorithm in (model, cloned))
+    assert all(map(torch.equal, ours, theirs)) == critic
+    with pytest.raises(CheckpointError, match="Expected the base model the checkpoint was written with"):
+        warm_start(keys(POAD, policy_kwargs={"model": "pocket-coder"}), tmp_path / "agent.safetensors")
 
 
 @pytest.mark.parametrize(

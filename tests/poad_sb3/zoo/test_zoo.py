@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from standins import ModelHubStandIn
 
 from lang_envs import ENV_ROWS
-from poad_sb3 import GRPO, POAD, CheckpointError
+from poad_sb3 import GRPO, NTPO, POAD, CheckpointError
 from poad_sb3.cli.zoo import FRESH_SEED, SEED
 from poad_sb3.errors import ExportError
 from poad_sb3.zoo import SHIPPED, Row, find_agent, find_row, push_to_hub, read_rows, trained_folder, write_row
@@ -377,6 +377,17 @@ def test_train_writes_an_agent_that_eval_finds_equal(run: Run, tmp_path: Path):
     run("zoo", "train", ID, "--folder", str(folder), "--episodes", "8")  # the run is there already
     (again,) = read_rows(folder)
     assert (again.sha256, again.core_hours, again.commit) == (row.sha256, None, None)
+
+
+def test_a_training_starts_from_an_agent_of_the_zoo(run: Run):
+    _, path = find_agent(ID)
+    options = ("--steps", "16", "--set", "n_steps=16", "--set", "learning_rate=1e-9", "--record-episodes", "0")
+    run("train", ID, "--algo", "NTPO", *options, "--warm-start", f"zoo:{ID}", "--out", "run")
+    assert json.loads(Path("run/config.json").read_text())["warm_start"] == f"zoo:{ID}"
+    weights = load_file(path)
+    trained = NTPO.load("run/latest.zip").policy.state_dict()
+    assert all(torch.allclose(trained[name], tensor, atol=1e-6) for name, tensor in weights.items())
+    assert "There is no agent x in the zoo" in run("train", ID, "--warm-start", "zoo:x", "--out", "other", code=1)
 
 
 def test_eval_ends_with_4_where_the_score_is_another(run: Run, folder: Path):
