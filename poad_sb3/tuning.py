@@ -14,6 +14,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
 from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.files import locked
 from poad_sb3.common.episodes import policy_episodes
 from poad_sb3.common.hyperparameters import LARGE_MODEL, useless_arguments
 from poad_sb3.common.policies import LLMPolicy
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from poad_sb3.common.on_policy_algorithm import LLMOnPolicyAlgorithm
 
-__all__ = ["SPACES", "Range", "Search", "best_arguments", "importances", "open_study", "run_trials"]
+__all__ = ["SPACES", "Range", "Search", "best_arguments", "ended_trials", "importances", "open_study", "run_trials"]
 
 
 class Range(NamedTuple):
@@ -57,6 +58,8 @@ SPACES: Mapping[str, Space] = {
 _RATES = Range(2e-4, 1e-2), Range(1e-5, 1e-3)
 """Rates of adapter and critic, for models of up to `LARGE_MODEL` weights and for larger ones."""
 _MINIBATCHES = 4
+_AGAIN = "again"
+"""Mark of a trial that was interrupted, and is tried again."""
 _HEARTBEAT = 30
 """Time between the signs of life of a trial, in seconds; one without them is begun again by the next command."""
 
@@ -138,8 +141,12 @@ def open_study(search: Search, path: Path) -> optuna.Study:
         PoadError: If the file cannot be opened, or holds the trials of another search.
         MissingExtraError: If optuna is not installed.
     """
+    with locked(path.parent):  # of two processes one makes the tables, and each takes a seed of its own
+        return _open_study(search, path)
+
+
+def _open_study(search: Search, path: Path) -> optuna.Study:
     library = _optuna()
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", library.exceptions.ExperimentalWarning)
@@ -175,6 +182,14 @@ def open_study(search: Search, path: Path) -> optuna.Study:
     return study
 
 
+def ended_trials(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
+    """Return the trials that ended, but for those that were killed or interrupted and are tried again."""
+    trials = study.get_trials(deepcopy=False)
+    again = {number for trial in trials for number in trial.system_attrs.get("retry_history", ())}
+    again |= {trial.number for trial in trials if _AGAIN in trial.user_attrs}
+    return [trial for trial in trials if trial.state.is_finished() and trial.number not in again]
+
+
 def run_trials(
     study: optuna.Study, search: Search, n_trials: int, done: Callable[[optuna.Study, optuna.trial.FrozenTrial], None]
 ) -> None:
@@ -198,20 +213,25 @@ def run_trials(
             else trial.suggest_categorical(name, values)
             for name, values in space.items()
         }
-        model = search.make(**tried)
-        assert model.env is not None
         watch = _Watch(search, trial)
-        with closing(model.env):
-            model.learn(search.steps, watch)
+        try:
+            model = search.make(**tried)
+            assert model.env is not None
+            with closing(model.env):
+                model.learn(search.steps, watch)
+        except KeyboardInterrupt:  # the next command begins it again
+            trial.set_user_attr(_AGAIN, True)
+            study.enqueue_trial(tried)
+            raise
         if watch.is_pruned:
             raise library.TrialPruned
         return float(np.mean(watch.returns))
 
-    states = library.trial.TrialState
-    ended = (states.COMPLETE, states.PRUNED, states.FAIL)
-    left = n_trials - len(study.get_trials(deepcopy=False, states=ended))
-    if left > 0:
-        stop = library.study.MaxTrialsCallback(n_trials, states=ended)  # where other processes try some of them
+    def stop(study: optuna.Study, _: optuna.trial.FrozenTrial) -> None:
+        if len(ended_trials(study)) >= n_trials:  # other processes may try some of them
+            study.stop()
+
+    if (left := n_trials - len(ended_trials(study))) > 0:
         study.optimize(score, n_trials=left, catch=(PoadError, ValueError), callbacks=[done, stop])
 
 
@@ -252,9 +272,12 @@ def best_arguments(study: optuna.Study, search: Search) -> dict[str, Any]:
     Raises:
         PoadError: If no trial was completed.
     """
-    optuna = _optuna()
-    if not study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE]):
-        raise PoadError("Expected a completed trial; all were refused or pruned. Fix: more --trials.")
+    ended = ended_trials(study)
+    if not any(trial.state.name == "COMPLETE" for trial in ended):
+        raise PoadError(
+            f"Expected a completed trial; all {len(ended)} were refused, pruned or stopped, so there is no preset. "
+            "Fix: more --trials, or other arguments in --set."
+        )
     return search.arguments_with(study.best_params)
 
 

@@ -47,7 +47,7 @@ def tune(
     require_llm()
     from poad_sb3.cli.train_options import new_run, parse_options
     from poad_sb3.runs import run_folder as runs
-    from poad_sb3.tuning import Search, best_arguments, importances, open_study, run_trials
+    from poad_sb3.tuning import Search, best_arguments, ended_trials, importances, open_study, run_trials
 
     options = parse_options(settings, env_settings, env_id=env_id, algorithm=algo, preset=preset, n_envs=n_envs)
     config, fixed = new_run(options), tuple(sorted(parse_settings("--set", settings or (), fail)))
@@ -82,7 +82,7 @@ def tune(
         "n_envs": config.n_envs,
         "arguments": arguments,
         "score": study.best_value,
-        "trials": len(study.trials),
+        "trials": len(ended_trials(study)),
         "seed": seed,
         "steps": steps,
         "versions": runs.session([], 0)["versions"],
@@ -92,7 +92,7 @@ def tune(
     for name, share in importances(study).items():
         table.add_row(name, _short(study.best_params[name]), f"{share:.2f}")
     console().print(table)
-    echo(f"Best of {len(study.trials)} trials: {study.best_value:.3f}, the mean return over its evaluations.")
+    echo(f"Best of {len(ended_trials(study))} trials: {study.best_value:.3f}, the mean return over its evaluations.")
     of_env = [word for setting in env_settings or () for word in ("--env-set", setting)]
     echo(shlex.join(["poad", "train", env_id, "--preset", str(file), *of_env]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from poad_sb3 import GRPO, POAD
 from poad_sb3.cli.app import app
 from poad_sb3.cli.train_options import parse_options
 from poad_sb3.errors import PoadError
-from poad_sb3.tuning import Range, Search, best_arguments, open_study, run_trials
+from poad_sb3.tuning import Range, Search, best_arguments, ended_trials, open_study, run_trials
 
 SMALL = ["MultiKey-v0", "--env-set", "k=1", "--env-set", "d=0", "--steps", "16", "--episodes", "2"]
 EASY = {"k": 1, "d": 0}
@@ -109,6 +110,48 @@ def test_a_pruned_trial_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list(ended[0].intermediate_values) == [1]
     with pytest.raises(PoadError, match="Expected a completed trial"):
         best_arguments(study, search)
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage", "ignore::optuna.exceptions.ExperimentalWarning")
+def test_a_trial_that_is_tried_again_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Search(POAD, "MultiKey-v0", 16, arguments=ROLLOUT, fixed=(*ROLLOUT,), env_kwargs=EASY, n_episodes=1)
+    study = open_study(search, tmp_path / "trials.db")
+    killed = study.ask()
+    killed.suggest_categorical("clip_range", (0.1, 0.2, 0.3))
+    study.tell(killed, state=optuna.trial.TrialState.FAIL)
+    optuna.storages.RetryHeartbeatStaleTrialCallback()(study, study.trials[0])  # as optuna does after a minute
+    assert ended_trials(study) == []
+    run_trials(study, search, 1, lambda *_: None)
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE"]
+    assert study.trials[1].params["clip_range"] == study.trials[0].params["clip_range"]
+
+    learn = POAD.learn
+    monkeypatch.setattr(POAD, "learn", lambda *_: interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run_trials(study, search, 2, lambda *_: None)
+    monkeypatch.setattr(POAD, "learn", learn)
+    run_trials(study, search, 2, lambda *_: None)
+    assert [trial.state.name for trial in study.trials[2:]] == ["FAIL", "COMPLETE"]
+    assert study.trials[2].params == study.trials[3].params
+    assert len(ended_trials(study)) == 2
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_search_without_a_completed_trial_writes_no_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Search, "space", lambda self: {"clip_range": (-1.0,)})
+    output = poad("tune", *SMALL, "--trials", "2", "--out", str(tmp_path), code=1)
+    assert "Expected a completed trial; all 2 were refused" in output
+    assert not (tmp_path / "preset.json").exists()
+
+
+def test_searches_that_are_opened_at_once_have_other_seeds(tmp_path: Path) -> None:
+    search, path = Search(POAD, "MultiKey-v0", 16), tmp_path / "trials.db"
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: open_study(search, path), range(4)))
+    assert open_study(search, path).user_attrs["sessions"] == 5
 
 
 def test_a_trial_whose_arguments_are_refused_has_no_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
