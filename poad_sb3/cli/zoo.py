@@ -17,12 +17,14 @@ from rich.text import Text
 
 import lang_envs
 from lang_envs.cli.common import console, echo
+from lang_envs.files import replacing
 from lang_envs.machine import commit_of
 from lang_envs.report.statistics import estimate, mean, wilson_interval
 from poad_sb3.cli.common import BAD, DIFFERS, algorithm, environments, fail, require_llm
 from poad_sb3.cli.evaluate import play_in_parts
 from poad_sb3.presets import MERGED
 from poad_sb3.zoo.rows import (
+    CURVE,
     SHIPPED,
     Interval,
     Row,
@@ -131,6 +133,8 @@ def train(name: Name, folder: Folder = None, episodes: Episodes = 200) -> None:
             scores[player] = score(row, play, episodes, SEED)
     path = row.adapter(folder)
     write_adapter(model, path)
+    if folder.resolve() != SHIPPED:
+        draw_curve(run.progress, path.with_suffix(CURVE), row.name)
     row = replace(
         row,
         scores=scores,
@@ -191,6 +195,35 @@ def push(
     from poad_sb3.zoo.hub import push_adapter
 
     echo(push_adapter(*find_agent(name, folder), repo_id, private=private or None))
+
+
+def draw_curve(progress: Path, path: Path, title: str) -> None:
+    """Draw the returns of a training for the model card, where matplotlib is installed.
+
+    Args:
+        progress: The `progress.csv` of the run.
+        path: Path of the picture; that of an earlier training is removed.
+        title: Title of the picture.
+    """
+    path.unlink(missing_ok=True)
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    from poad_sb3.runs.progress_csv import whole_rows
+
+    header, *lines = whole_rows(progress) or [[]]
+    rows = [dict(zip(header, line, strict=False)) for line in lines]
+    steps, returns = "time/total_timesteps", "rollout/ep_rew_mean"
+    points = [(float(row[steps]), float(row[returns])) for row in rows if row.get(steps) and row.get(returns)]
+    if not points:
+        return
+    figure = Figure(figsize=(6, 3.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(*zip(*points, strict=True))
+    axes.set(title=title, xlabel="environment steps", ylabel="mean return of training")
+    with replacing(path) as draft:
+        figure.savefig(draft, format="png", dpi=150)
 
 
 def _options(row: Row) -> dict[str, Any]:

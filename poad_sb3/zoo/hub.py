@@ -17,9 +17,10 @@ from huggingface_hub.errors import DryRunError
 import lang_envs
 from poad_sb3.errors import CheckpointError, ExportError
 from poad_sb3.zoo.adapters import digest_of, write_adapter
-from poad_sb3.zoo.rows import ADAPTER, Row, dump, row_of
+from poad_sb3.zoo.rows import ADAPTER, CURVE, Row, dump, row_of
 
 _FILE, _ROW, _CARD = f"agent{ADAPTER}", "row.json", Path(__file__).with_name("model_card.md")
+_CURVE = f"curve{CURVE}"
 _LONGEST = 300
 _LARGEST = {_FILE: 2_000_000_000, _ROW: 1_000_000}
 """Maximum number of bytes of the files of a download."""
@@ -59,10 +60,12 @@ def push_to_hub(
 
 
 def push_adapter(row: Row, path: Path, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
-    """Upload the file of an adapter with its row and a model card; see `push_to_hub`."""
+    """Upload the file of an adapter with its row, a model card and its learning curve, if any; see `push_to_hub`."""
     row = replace(row, sha256=digest_of(path), size=path.stat().st_size)
     files: dict[str, Path | bytes] = {_FILE: path, _ROW: dump(asdict(row)).encode()}
-    files["README.md"] = str(_card(row, repo_id)).encode()
+    if (curve := path.with_suffix(CURVE)).exists():
+        files[_CURVE] = curve
+    files["README.md"] = str(_card(row, repo_id, _CURVE if _CURVE in files else None)).encode()
     try:
         api = HfApi(token=token)
         api.create_repo(repo_id, private=private, exist_ok=True)
@@ -101,7 +104,7 @@ def download(repo_id: str, revision: str | None = None, token: str | None = None
     return row, path
 
 
-def _card(row: Row, repo_id: str) -> ModelCard:
+def _card(row: Row, repo_id: str, curve: str | None) -> ModelCard:
     metrics = [
         EvalResult(
             task_type="reinforcement-learning",
@@ -123,5 +126,5 @@ def _card(row: Row, repo_id: str) -> ModelCard:
     )
     if metrics:
         data.model_name, data.eval_results = row.name, metrics
-    card: ModelCard = ModelCard.from_template(data, template_path=str(_CARD), row=row, repo_id=repo_id)
+    card: ModelCard = ModelCard.from_template(data, template_path=str(_CARD), row=row, repo_id=repo_id, curve=curve)
     return card

@@ -21,6 +21,8 @@ SHIPPED = Path(__file__).parent / "agents"
 ROWS = "rows.json"
 ADAPTER = ".safetensors"
 """Ending of the files of adapters."""
+CURVE = ".png"
+"""Ending of the pictures of learning curves."""
 
 Interval = tuple[float, float, float]
 """A mean, and the lower and upper end of its 95 % interval."""

@@ -23,12 +23,12 @@ from standins import ModelHubStandIn
 
 from lang_envs import ENV_ROWS
 from poad_sb3 import GRPO, NTPO, POAD, CheckpointError
-from poad_sb3.cli.zoo import FRESH_SEED, SEED
+from poad_sb3.cli.zoo import FRESH_SEED, SEED, draw_curve
 from poad_sb3.errors import ExportError
 from poad_sb3.zoo import SHIPPED, Row, find_agent, find_row, push_to_hub, read_rows, trained_folder, write_row
 from poad_sb3.zoo.adapters import digest_of, load_adapter, require_public, write_adapter
 from poad_sb3.zoo.hub import _LARGEST
-from poad_sb3.zoo.rows import ROWS, agrees
+from poad_sb3.zoo.rows import CURVE, ROWS, agrees
 
 ID = "KeyToken-v0"
 SMALL: dict[str, Any] = {
@@ -371,6 +371,7 @@ def test_train_writes_an_agent_that_eval_finds_equal(run: Run, tmp_path: Path):
     assert row.scores["random"]["episodes"] == 8
     assert row.core_hours >= 0
     assert row.commit is not None
+    assert row.adapter(folder).with_suffix(CURVE).read_bytes().startswith(b"\x89PNG")
     assert "KeyToken-v0/pocket/POAD" in run("zoo", "list", "--folder", str(folder))
     output = run("zoo", "eval", ID, "--folder", str(folder), "--episodes", "8", "--sample")
     assert "agrees with that of the row" in output
@@ -464,12 +465,26 @@ def test_an_agent_in_the_cache_loads_without_a_network(
     assert POAD.load_from_hub("ann/agent").num_timesteps == 16
 
 
+def test_the_card_shows_the_learning_curve(hub: ModelHubStandIn, run: Run, folder: Path):
+    _, path = find_agent(ID, folder)
+    (folder / "progress.csv").write_text("time/total_timesteps,rollout/ep_rew_mean\n8,\n16,0.5\n24,0.75\n")
+    draw_curve(folder / "progress.csv", path.with_suffix(CURVE), ID)
+    run("zoo", "push", ID, "ann/agent", "--folder", str(folder))
+    (files,) = hub.models["ann/agent"].commits.values()
+    assert files["curve.png"] == path.with_suffix(CURVE).read_bytes()
+    assert "over environment steps](curve.png)" in files["README.md"].decode()
+    POAD.load_from_hub("ann/agent")
+    draw_curve(folder / "nothing.csv", path.with_suffix(CURVE), ID)
+    assert not path.with_suffix(CURVE).exists()
+
+
 def test_push_sends_row_and_card(hub: ModelHubStandIn, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch):
     assert "/ann/agent/commit/" in run("zoo", "push", ID, "ann/agent", "--folder", str(folder))
     (files,) = hub.models["ann/agent"].commits.values()
     assert json.loads(files["row.json"]) == json.loads(json.dumps(asdict(read_rows(folder)[0])))
     card = files["README.md"].decode()
     assert 'POAD.load_from_hub("ann/agent")' in card
+    assert "curve.png" not in card
     assert "| greedy | 9 | 5.0000 [5.0000, 5.0000] |" in card
     monkeypatch.setenv("HF_TOKEN", "")
     run("zoo", "push", ID, "ann/agent", "--folder", str(folder), code=1)
