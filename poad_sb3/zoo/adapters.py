@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from huggingface_hub.utils import HFValidationError, validate_repo_id
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -161,12 +161,7 @@ def require_public(model: str) -> None:
     """
     if model in (*SHIPPED_MODELS, smollm2.NAME):
         return
-    try:
-        validate_repo_id(model)
-        is_path = Path(model).exists()
-    except HFValidationError:
-        is_path = True
-    if is_path:
+    if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", model) or Path(model).exists():
         raise CheckpointError(
             f"Expected a model of this package or of the hub in an agent from the hub; got {model!r}, a local path. "
             "Fix: if it is the model that you have there, policy_kwargs={'model': ...}."

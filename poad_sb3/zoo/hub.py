@@ -84,7 +84,7 @@ def download(repo_id: str, revision: str | None = None, token: str | None = None
     Raises:
         CheckpointError: If it cannot be downloaded, is too large, or is no agent of this package.
     """
-    snapshot = partial(
+    snapshot: Any = partial(
         huggingface_hub.snapshot_download, repo_id, revision=revision, token=token, allow_patterns=[*_LARGEST]
     )
     try:
