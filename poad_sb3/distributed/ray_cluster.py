@@ -260,7 +260,7 @@ def free_amounts(demand: Mapping[str, float]) -> str:
     return ", ".join(f"{free.get(name, 0.0):g} {name}" for name in demand) or "no resource needed"
 
 
-def cause_of_loss(error: Exception) -> str:
+def cause_of_loss(error: BaseException) -> str:
     """Return the reason that Ray gives for the loss of an actor, in one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -54,15 +54,6 @@ class SimulatedCluster:
         self._process.stdin.flush()
         self._hear()
 
-    def calls(self) -> int:
-        """Return the number of actors that run a job."""
-        tree = psutil.Process(self._process.pid).children(recursive=True)
-        titles = []
-        for process in tree:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                titles += process.cmdline()[:1]
-        return titles.count("ray::Worker.run")
-
     def lose_head(self) -> None:
         """Kill the control service, that the head runs."""
         for process in psutil.Process(self._process.pid).children(recursive=True):

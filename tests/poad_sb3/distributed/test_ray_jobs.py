@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
 from ray_nodes import SimulatedCluster
-from ray_users import until
+from ray_users import alive, until
 from studies_users import LOG
 from typer.testing import CliRunner
 
@@ -20,8 +21,7 @@ from poad_sb3.cli.app import app
 
 ROOT = Path(__file__).parents[3]
 SUPPORT = ROOT / "tests" / "support"
-TUNE = ["tune", "MultiKey-v0", "--env-set", "k=1", "--env-set", "d=0", "--steps", "512", "--episodes", "2"]
-TUNE += ["--set", "n_steps=128"]
+TUNE = ["tune", "ray_users:RayUsers/HeldLamps-v0", "--steps", "16", "--episodes", "1", "--set", "n_steps=16"]
 
 
 @pytest.fixture(autouse=True)
@@ -94,44 +94,48 @@ def test_a_job_of_a_lost_node_begins_again_and_the_others_go_on(
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 
-def trials(folder: Path) -> list[Any]:
-    study = optuna.load_study(study_name="poad", storage=f"sqlite:///{folder}/trials.db")
-    return study.get_trials()
+def search(folder: Path, *options: str) -> list[str]:
+    return [*TUNE, "--env-set", f"folder={folder}", "--out", str(folder), *options]
 
 
-@pytest.mark.process
-@pytest.mark.timeout(500)
-def test_a_trial_of_a_lost_node_begins_again(tmp_path: Path) -> None:
-    command = [*TUNE, "--out", str(tmp_path)]
-    with SimulatedCluster() as cluster:
-        on_ray = ["--trials", "3", "--workers", "2", "--ray", cluster.address]
-        process = subprocess.Popen([sys.executable, "-m", "poad_sb3.cli", *command, *on_ray], cwd=ROOT)
+def actors(folder: Path) -> set[int]:
+    """Return the processes that have begun to train."""
+    return {int(path.name.partition("-")[0]) for path in folder.glob("[0-9]*-*")}
+
+
+@contextmanager
+def searching(folder: Path) -> Iterator[tuple[SimulatedCluster, subprocess.Popen[bytes]]]:
+    """Start a search on a cluster, and wait until both workers train."""
+    options = search(folder, "--trials", "3", "--workers", "2", "--ray")
+    with SimulatedCluster() as cluster, (folder / "errors").open("w") as errors:
+        command = [sys.executable, "-m", "poad_sb3.cli", *options, cluster.address]
+        process = subprocess.Popen(command, stderr=errors)
         try:
-            until(lambda: cluster.calls() == 2 or process.poll() is not None, 200)
-            cluster.lose_second(replace=False)
-            assert process.wait(240) == 0
+            until(lambda: len(actors(folder)) == 2 or process.poll() is not None, 240)
+            yield cluster, process
         finally:
             process.kill()
             process.wait()
-    assert [trial.state.name for trial in trials(tmp_path)] == ["COMPLETE"] * 3
-    assert all(list(trial.intermediate_values) == [1, 2, 3, 4] for trial in trials(tmp_path))
-    assert CliRunner().invoke(app, [*command, "--trials", "4"]).exit_code == 0
-    assert [trial.state.name for trial in trials(tmp_path)] == ["COMPLETE"] * 4
 
 
 @pytest.mark.process
-@pytest.mark.timeout(240)
-def test_an_interrupted_search_on_ray_ends_at_once(tmp_path: Path) -> None:
-    with SimulatedCluster() as cluster:
-        long = ["--steps", "100000", "--workers", "2", "--ray", cluster.address, "--out", str(tmp_path)]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "poad_sb3.cli", *TUNE, *long], cwd=ROOT, stderr=subprocess.PIPE, text=True
-        )
-        try:
-            until(lambda: cluster.calls() == 2 or process.poll() is not None, 200)
-            process.send_signal(signal.SIGINT)
-            assert "interrupted; the same command continues" in process.communicate(timeout=30)[1]
-        finally:
-            process.kill()
-        assert process.returncode == 130
-        until(lambda: cluster.calls() == 0)
+@pytest.mark.timeout(600)
+def test_a_trial_of_a_lost_node_begins_again(tmp_path: Path) -> None:
+    with searching(tmp_path) as (cluster, process):
+        cluster.lose_second(replace=False)
+        (tmp_path / "go").touch()
+        assert process.wait(240) == 0
+    assert len(actors(tmp_path)) == 4, "three trials, and one again"
+    assert CliRunner().invoke(app, search(tmp_path, "--trials", "4")).exit_code == 0, "without Ray"
+    trials = optuna.load_study(study_name="poad", storage=f"sqlite:///{tmp_path}/trials.db").get_trials()
+    assert [(trial.state.name, list(trial.intermediate_values)) for trial in trials] == [("COMPLETE", [1])] * 4
+
+
+@pytest.mark.process
+@pytest.mark.timeout(600)
+def test_an_interrupted_search_ends_its_actors(tmp_path: Path) -> None:
+    with searching(tmp_path) as (_, process):
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert "interrupted; the same command continues" in (tmp_path / "errors").read_text()
+        until(lambda: not alive(actors(tmp_path)))
