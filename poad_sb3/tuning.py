@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, CancelledError, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from lang_envs.files import locked
 from poad_sb3.common.episodes import policy_episodes
 from poad_sb3.common.hyperparameters import LARGE_MODEL, useless_arguments
 from poad_sb3.common.policies import LLMPolicy
+from poad_sb3.distributed.job_executor import job_executor
 from poad_sb3.errors import NoEffectWarning, PoadError
 from poad_sb3.vec_env.make_envs import make_envs
 
@@ -191,20 +193,37 @@ def ended_trials(study: optuna.Study) -> list[optuna.trial.FrozenTrial]:
 
 
 def run_trials(
-    study: optuna.Study, search: Search, n_trials: int, done: Callable[[optuna.Study, optuna.trial.FrozenTrial], None]
+    study: optuna.Study,
+    search: Search,
+    n_trials: int,
+    done: Callable[[optuna.Study, optuna.trial.FrozenTrial], None],
+    n_workers: int = 1,
+    ray: str | None = None,
 ) -> None:
     """Run trials until there are `n_trials` in all.
 
     The score of a trial is the mean return over its evaluations, so that fast learning counts. A trial whose score is
-    below the median of earlier ones at the same evaluation ends. One whose arguments are refused has no score.
+    below the median, at the same evaluation, of those that were complete when it began ends. One whose arguments are
+    refused, or whose worker is lost too often, has no score.
 
     Args:
         study: Trials so far.
         search: What is searched.
         n_trials: Number of trials that end, earlier ones included.
-        done: Function that is called after each trial.
+        done: Function that is called after each trial, in any thread.
+        n_workers: Number of trials that run at a time.
+        ray: Address of a Ray cluster that they run on; None for processes of this machine, or for this process if
+            `n_workers` is 1. See `job_executor`.
+
+    Raises:
+        MissingExtraError: If optuna is not installed, or Ray.
+        WorkerError: If there is no such cluster, or it is too small.
     """
     library, space = _optuna(), search.space()
+    left = n_trials - len(ended_trials(study))
+    if left <= 0:
+        return
+    executor = None if ray is None and n_workers == 1 else job_executor(n_workers, ray)
 
     def score(trial: optuna.Trial) -> float:
         tried = {
@@ -213,26 +232,58 @@ def run_trials(
             else trial.suggest_categorical(name, values)
             for name, values in space.items()
         }
-        watch = _Watch(search, trial)
+        arguments = search, tried, study.pruner, study.get_trials(states=[library.trial.TrialState.COMPLETE])
         try:
-            model = search.make(**tried)
-            assert model.env is not None
-            with closing(model.env):
-                model.learn(search.steps, watch)
-        except KeyboardInterrupt:  # the next command begins it again
+            returns, is_pruned = (
+                _train(*arguments) if executor is None else executor.submit(_train, *arguments).result()
+            )
+        except (KeyboardInterrupt, CancelledError, BrokenExecutor):  # the next command begins it again
             trial.set_user_attr(_AGAIN, True)
             study.enqueue_trial(tried)
             raise
-        if watch.is_pruned:
+        except (PoadError, ValueError) as error:
+            trial.set_user_attr("error", str(error))
+            raise
+        for number in range(1, len(returns) + 1):
+            trial.report(float(np.mean(returns[:number])), number)
+        if is_pruned:
             raise library.TrialPruned
-        return float(np.mean(watch.returns))
+        return float(np.mean(returns))
 
     def stop(study: optuna.Study, _: optuna.trial.FrozenTrial) -> None:
         if len(ended_trials(study)) >= n_trials:  # other processes may try some of them
             study.stop()
 
-    if (left := n_trials - len(ended_trials(study))) > 0:
-        study.optimize(score, n_trials=left, catch=(PoadError, ValueError), callbacks=[done, stop])
+    def optimize() -> None:
+        study.optimize(score, left, n_jobs=n_workers, catch=(PoadError, ValueError), callbacks=[done, stop])
+
+    if executor is None:
+        optimize()
+        return
+    threads = ThreadPoolExecutor(1)
+    try:
+        threads.submit(optimize).result()
+    finally:  # in this order: after Ctrl-C optuna's threads wait for the trials that run
+        executor.shutdown(wait=False, cancel_futures=True)
+        threads.shutdown()
+
+
+def _train(
+    search: Search, tried: Mapping[str, Any], pruner: optuna.pruners.BasePruner, complete: Sequence[Any]
+) -> tuple[list[float], bool]:
+    """Run the training of a trial, in any process, and return the returns of its evaluations, and if it was pruned.
+
+    Pruning needs the trials that are complete alone. A worker gets a copy of them: with the storage it would have to
+    reach the file from another machine, and with the driver in between it would wait for its answers.
+    """
+    copy = _optuna().create_study(direction="maximize", pruner=pruner)
+    copy.add_trials(complete)
+    model = search.make(**tried)
+    assert model.env is not None
+    watch = _Watch(search, copy.ask())
+    with closing(model.env):
+        model.learn(search.steps, watch)
+    return watch.returns, watch.is_pruned
 
 
 class _Watch(BaseCallback):

@@ -51,6 +51,10 @@ def run_study(
         typer.Argument(help="run: what is not there yet, then the report; report; pack its pieces."),
     ] = Action.RUN,
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="local|auto|ADDRESS", help="Run --workers jobs in actors of Ray, on any machine."),
+    ] = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="N,N", help="Seeds of the reported runs; those of the study by default.")
     ] = None,
@@ -67,7 +71,7 @@ def run_study(
     if name == "all":
         for each in study_names():
             console().print(each)
-            run_study(each, action, workers, seeds, tasks, budget, plan, out)
+            run_study(each, action, workers, ray, seeds, tasks, budget, plan, out)
         return
     study = _find_study(name)
     chosen = [task for task in tasks.split(",") if task]
@@ -86,7 +90,7 @@ def run_study(
     failed: JobFailedError | None = None
     if action is not Action.REPORT:
         try:
-            _work(study, options, pieces, workers, budget)
+            _work(study, options, pieces, workers, ray, budget)
         except JobFailedError as error:
             failed = error
     content, paths = write_report(study, options.seeds, pieces, out)
@@ -131,12 +135,10 @@ def planned(jobs: Sequence[Job], pieces: Pieces) -> list[str]:
     return [*lines, f"In all: {total / 3600:.1f} core-hours left{more}{further}."]
 
 
-def _work(study: AnyStudy, options: Options, pieces: Pieces, workers: int, budget: float | None) -> None:
-    import torch
-
+def _work(
+    study: AnyStudy, options: Options, pieces: Pieces, workers: int, ray: str | None, budget: float | None
+) -> None:
     from benchmarks.studies.engine.pool import work
-
-    torch.set_num_threads(1)  # as in every run, for the description of the machine
 
     def listed() -> list[Job]:
         return list(study.jobs(options, pieces))
@@ -160,7 +162,9 @@ def _work(study: AnyStudy, options: Options, pieces: Pieces, workers: int, budge
             progress.console.print(f"{job}: done", highlight=False)
 
         seconds = None if budget is None else 60 * budget
-        done = work(listed, pieces, describe_machine(), n_workers=workers, seconds=seconds, watch=watch)
+        machine = describe_machine()
+        measured = {name: machine[name] for name in ("command", "commit")}  # a worker describes its own machine
+        done = work(listed, pieces, measured, n_workers=workers, ray=ray, seconds=seconds, watch=watch)
     more = "" if done.in_time else " Time is up; the same command resumes."
     console().print(f"{study.name}: {done.n_done} runs done.{more}", highlight=False)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import os
 import signal
 import threading
 import time
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import StrEnum
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from lang_bench.agents.base import Agent, AgentError
@@ -28,6 +27,7 @@ from lang_envs.errors import LangEnvsError, RewardError
 from lang_envs.report.results import check_step
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episode_lines import discount_of, encode
+from poad_sb3.distributed.job_executor import end_with_parent
 from poad_sb3.distributed.ray_executor import RayExecutor
 from poad_sb3.errors import PoadError
 
@@ -267,11 +267,3 @@ def _start(plan: Plan, agent_name: str) -> None:
 def _play_here(job: Job) -> Played:
     played: Played = _here.player.play(job)
     return played
-
-
-def end_with_parent() -> None:
-    """End the process with its parent: a killed parent does not notify its workers, and they would wait for ever."""
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)

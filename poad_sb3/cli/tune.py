@@ -39,6 +39,11 @@ def tune(
     n_envs: Annotated[int | None, typer.Option(min=1, help="Environments; those of the preset, or 1.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the trials; take others for what you report.")] = 101,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of each of the four evaluations of a trial.")] = 20,
+    workers: Annotated[int, typer.Option(min=1, help="Trials at a time, one thread each if there are several.")] = 1,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="local|auto|ADDRESS", help="Run --workers trials in actors of Ray, on any machine."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the search; runs/tune-ALGO-ENV by default.")] = None,
     settings: Settings = None,
     env_settings: EnvSettings = None,
@@ -60,12 +65,13 @@ def tune(
     study = open_study(search, folder / "trials.db")
 
     def done(_: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-        score = "refused" if not trial.intermediate_values else f"{trial.intermediate_values[trial.last_step or 0]:.3f}"
+        error = trial.user_attrs.get("error", "")
+        score = error if not trial.intermediate_values else f"{trial.intermediate_values[trial.last_step or 0]:.3f}"
         tried = ", ".join(f"{name}={_short(value)}" for name, value in trial.params.items())
         echo(f"trial {trial.number}: {trial.state.name.lower()}, {score} ({tried})")
 
     try:
-        run_trials(study, search, trials, done)
+        run_trials(study, search, trials, done, workers, ray)
     except PoadError:
         raise
     except KeyboardInterrupt:

@@ -220,13 +220,22 @@ def check_room(
         )
 
 
-def launch_actor(kind: type, demand: Mapping[str, float], env_vars: Mapping[str, str] | None = None) -> Any:
-    """Start an actor that Ray neither restarts nor asks twice: a restarted one would be without its state.
+def launch_actor(
+    kind: type,
+    demand: Mapping[str, float],
+    env_vars: Mapping[str, str] | None = None,
+    arguments: Sequence[Any] = (),
+    retries: int = 0,
+) -> Any:
+    """Start an actor.
 
     Args:
-        kind: Class of the actor, made without arguments.
+        kind: Class of the actor.
         demand: Amount of each resource that the actor takes.
         env_vars: Environment variables of the actor's process.
+        arguments: Arguments of the class.
+        retries: Number of times that Ray makes a lost actor again and repeats its calls; 0 for one with a state, which
+            would be lost.
     """
     import ray
 
@@ -235,12 +244,12 @@ def launch_actor(kind: type, demand: Mapping[str, float], env_vars: Mapping[str,
         "num_cpus": rest.pop("CPU", 0.0),
         "num_gpus": rest.pop("GPU", 0.0),
         "resources": rest,
-        "max_restarts": 0,
-        "max_task_retries": 0,
+        "max_restarts": retries,
+        "max_task_retries": -1 if retries else 0,  # until there is no restart left; attempts in between count
         "scheduling_strategy": "SPREAD",
         "runtime_env": {"env_vars": {"LANG_ENVS_RUN": os.environ.get("LANG_ENVS_RUN", ""), **(env_vars or {})}},
     }
-    return ray.remote(kind).options(**options).remote()
+    return ray.remote(kind).options(**options).remote(*arguments)
 
 
 def free_amounts(demand: Mapping[str, float]) -> str:
@@ -251,7 +260,7 @@ def free_amounts(demand: Mapping[str, float]) -> str:
     return ", ".join(f"{free.get(name, 0.0):g} {name}" for name in demand) or "no resource needed"
 
 
-def cause_of_loss(error: Exception) -> str:
+def cause_of_loss(error: BaseException) -> str:
     """Return the reason that Ray gives for the loss of an actor, in one line."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -55,9 +55,7 @@ class RayExecutor(Executor):
 
         try:
             check_room(n_workers, room(demand), demand, "workers", "--workers")
-            self._workers = [launch_actor(_Worker, demand) for _ in range(n_workers)]
-            for worker in self._workers:
-                worker.find_modules.remote(module_path())
+            self._workers = [launch_actor(Worker, demand, arguments=[module_path()]) for _ in range(n_workers)]
             for begun in [worker.run.remote(initializer, initargs) for worker in self._workers]:
                 get(begun, _SECONDS_TO_START)
         except ray.exceptions.RayError as error:
@@ -104,9 +102,16 @@ class RayExecutor(Executor):
         self._connection.close()
 
 
-class _Worker:
-    def find_modules(self, path: list[str]) -> None:
+class Worker:
+    """Actor that runs functions.
+
+    Args:
+        path: Folders of modules that it finds, see `module_path`.
+    """
+
+    def __init__(self, path: list[str]) -> None:
         find_modules(path)
 
     def run(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:
+        """Run a function."""
         return fn(*args, **(kwargs or {}))

@@ -154,6 +154,30 @@ def test_searches_that_are_opened_at_once_have_other_seeds(tmp_path: Path) -> No
     assert open_study(search, path).user_attrs["sessions"] == 5
 
 
+def test_trials_in_workers_are_pruned_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search = Search(POAD, "MultiKey-v0", 16, arguments=ROLLOUT, fixed=(*ROLLOUT,), env_kwargs=EASY, n_episodes=1)
+    study, seen = open_study(search, tmp_path / "trials.db"), []
+
+    def should_prune(trial: optuna.Trial) -> bool:
+        seen.append(len(trial.study.get_trials(states=[optuna.trial.TrialState.COMPLETE])))
+        return len(seen) > 1
+
+    monkeypatch.setattr(optuna.trial.Trial, "should_prune", should_prune)
+    monkeypatch.setattr("poad_sb3.tuning.job_executor", lambda n_workers, ray: ThreadPoolExecutor(n_workers))
+    run_trials(study, search, 2, lambda study, trial: None, ray="auto")
+    first, second = study.trials
+    assert (first.state.name, second.state.name) == ("COMPLETE", "PRUNED")
+    assert (len(first.intermediate_values), len(second.intermediate_values)) == (2, 1)
+    assert seen == [0, 1], "it is compared with the first"
+
+
+@pytest.mark.process
+def test_trials_run_at_a_time_in_processes_of_this_machine(tmp_path: Path) -> None:
+    shown = poad("tune", *SMALL, "--trials", "2", "--workers", "2", "--out", str(tmp_path), "--set", "n_steps=16")
+    assert "trial 0: complete" in shown
+    assert "trial 1: complete" in shown
+
+
 def test_a_trial_whose_arguments_are_refused_has_no_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     search = Search(POAD, "MultiKey-v0", 16, arguments=ROLLOUT, fixed=(*ROLLOUT,), env_kwargs=EASY, n_episodes=1)
     space = search.space()

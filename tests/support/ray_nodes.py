@@ -47,10 +47,10 @@ class SimulatedCluster:
                 return
         raise AssertionError("the cluster has ended")
 
-    def lose_second(self) -> None:
+    def lose_second(self, *, replace: bool = True) -> None:
         """Kill the second node at once, and start another one."""
         assert self._process.stdin is not None
-        self._process.stdin.write("lose\n")
+        self._process.stdin.write("replace\n" if replace else "lose\n")
         self._process.stdin.flush()
         self._hear()
 
@@ -82,14 +82,15 @@ def _serve(folder: str) -> None:
     Path(folder, "ray").mkdir()
     head = {**_SMALL, "num_cpus": 1, "include_dashboard": False, "temp_dir": f"{folder}/head"}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    while True:
-        second = cluster.add_node(num_cpus=1, **_SMALL)
+    word = "replace\n"
+    while word in ("replace\n", "lose\n"):  # else the test was killed
+        second = cluster.add_node(num_cpus=1, **_SMALL) if word == "replace\n" else None
         sys.stdout.write(f"#{cluster.address}\n")
         sys.stdout.flush()
-        if sys.stdin.readline() != "lose\n":  # the test was killed
-            cluster.shutdown()
-            return
-        cluster.remove_node(second, allow_graceful=False)
+        word = sys.stdin.readline()
+        if word and second is not None:
+            cluster.remove_node(second, allow_graceful=False)
+    cluster.shutdown()
 
 
 if __name__ == "__main__":

@@ -88,6 +88,14 @@ class Spelling(TracedLamps):
         """Leave no file."""
 
 
+class HeldLamps(TracedLamps):
+    """The same, whose moves wait for a file `go`."""
+
+    def _trace(self) -> None:
+        super()._trace()
+        until(Path(self.folder, "go").exists, 300)
+
+
 class LampsElsewhere(TracedLamps):
     """The same, as if other processes made the moves."""
 
@@ -128,6 +136,7 @@ class UnsteadyDoors(TracedDoors):
 
 
 gym.register("RayUsers/Doors-v0", entry_point="ray_users:TracedDoors")
+gym.register("RayUsers/HeldLamps-v0", entry_point="ray_users:HeldLamps")
 gym.register("RayUsers/Spelling-v0", entry_point="ray_users:Spelling")
 
 

@@ -67,6 +67,18 @@ class KilledJob(TrainingJob):
         return {}
 
 
+class HeldJob(LoggedJob):
+    """Says that it begins, and waits until it may end."""
+
+    def run(self) -> dict[str, Any]:
+        import torch
+
+        done = super().run()
+        while not Path(f"{os.environ[LOG]}.go").exists():
+            time.sleep(0.1)
+        return {**done, "threads": torch.get_num_threads()}
+
+
 def fill(pieces: Pieces, jobs: list[TrainingJob], make: Callable[[TrainingJob], dict[str, Any]]) -> None:
     for one in jobs:
         pieces.put(one, make(one), MADE)

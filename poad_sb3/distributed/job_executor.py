@@ -1,0 +1,125 @@
+"""Executors of jobs: calls that take minutes, such as trainings, in processes of this machine or on a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
+from multiprocessing import connection, get_context, parent_process
+from typing import Any, ParamSpec, TypeVar
+
+from poad_sb3.distributed.ray_cluster import (
+    RayConnection,
+    cause_of_loss,
+    check_room,
+    launch_actor,
+    module_path,
+    original,
+    room,
+)
+from poad_sb3.distributed.ray_executor import Worker
+from poad_sb3.errors import WorkerError
+
+__all__ = ["RayJobs", "end_with_parent", "job_executor"]
+
+_DEMAND = {"CPU": 1.0}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def job_executor(n_workers: int, ray: str | None = None) -> Executor:
+    """Return an executor of jobs, which have one thread each.
+
+    Args:
+        n_workers: Number of jobs that run at a time.
+        ray: Address of a Ray cluster, see `RayConnection`; None for processes of this machine.
+
+    Raises:
+        MissingExtraError: If Ray is not installed.
+        WorkerError: If there is no cluster at the address, or it is too small.
+    """
+    if ray is not None:
+        return RayJobs(n_workers, ray)
+    return ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=_start)
+
+
+class RayJobs(Executor):
+    """Jobs on the nodes of a Ray cluster, each in an actor of its own that takes one core.
+
+    A lost actor is made again by Ray, on any node as soon as it has a core free, and its job begins again; the others
+    go on. No actor outlives its job, as it would hold the core that a job of a lost node waits for.
+
+    Args:
+        n_workers: Number of jobs that are submitted at a time; the cluster must have room for them at first.
+        address: Address of the cluster, see `RayConnection`.
+        retries: Number of times that a job begins again; then it raises `WorkerError`.
+
+    Raises:
+        MissingExtraError: If Ray is not installed.
+        WorkerError: If there is no cluster at the address, or it is too small.
+    """
+
+    def __init__(self, n_workers: int, address: str, retries: int = 3) -> None:
+        self.retries = retries
+        self._actors: dict[Future[Any], Any] = {}
+        self._connection = RayConnection(address)
+        try:
+            check_room(n_workers, room(_DEMAND), _DEMAND, "workers", "--workers")
+        except WorkerError:
+            self._connection.close()
+            raise
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a function in an actor."""
+        answer: Future[T] = Future()
+        answer.set_running_or_notify_cancel()
+
+        def note(done: Future[T]) -> None:
+            if self._actors.pop(answer, None) is None:
+                return  # ended by `shutdown`
+            error = done.exception()
+            if error is None:
+                answer.set_result(done.result())
+            else:
+                answer.set_exception(original(error) or self._loss(error))
+
+        # Ray leaves an OMP_NUM_THREADS of the node as it is, and results depend on the number of threads.
+        actor = launch_actor(Worker, _DEMAND, {"OMP_NUM_THREADS": "1"}, [module_path()], self.retries)
+        self._actors[answer] = actor
+        actor.run.remote(fn, args, kwargs).future().add_done_callback(note)
+        return answer
+
+    def _loss(self, error: BaseException) -> WorkerError:
+        return WorkerError(
+            f"Expected an answer of a worker; it was lost {self.retries + 1} times ({cause_of_loss(error)}). "
+            "Fix: look for its cause there, often too little memory."
+        )
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the actors; jobs that are not answered raise `CancelledError`."""
+        import ray
+
+        for answer in list(self._actors):
+            if (actor := self._actors.pop(answer, None)) is not None:
+                ray.kill(actor, no_restart=True)
+                answer.set_exception(CancelledError())
+        self._connection.close()
+
+
+def _start() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches the whole group, and ends running jobs
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """End the process with its parent: a killed parent does not notify its workers, and they would wait for ever."""
+    parent = parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
