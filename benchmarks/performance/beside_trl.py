@@ -45,7 +45,7 @@ from poad_sb3.bc import BC, oracle_episodes, warm_start
 from poad_sb3.export.export import export_policy
 from poad_sb3.language_model import smollm2
 
-TASK, N_ENVS, N_STEPS, MAX_NEW_TOKENS, SEED = "Overcooked-TomatoSalad-v0", 8, 16, 16, 0
+TASK, MODEL, N_ENVS, N_STEPS, MAX_NEW_TOKENS, SEED = "Overcooked-TomatoSalad-v0", "smollm2", 8, 16, 16, 0
 BATCH = N_ENVS * N_STEPS
 LEARNING_RATE, CLIP_RANGE, MAX_GRAD_NORM = 5e-4, 0.2, 0.5
 LORA = {"r": 8, "lora_alpha": 16, "target_modules": ["q_proj", "v_proj"]}
@@ -195,7 +195,7 @@ def make_env(turns: Turns) -> gym.Env[Any, Any]:
 def clone(folder: Path, n_episodes: int, n_epochs: int) -> None:
     """Clone episodes of an oracle that often errs; write a checkpoint for ours and an adapter for TRL."""
     model = poad_sb3.POAD(
-        "LLMPolicy", TASK, **{**_OURS, **_POAD, **_FREE}, policy_kwargs={"model": "smollm2", "lora": LORA}
+        "LLMPolicy", TASK, **{**_OURS, **_POAD, **_FREE}, policy_kwargs={"model": MODEL, "lora": LORA}
     )
     episodes = oracle_episodes(TASK, n_episodes, noise=0.3, seed=SEED)
     BC(model, episodes, batch_size=16, learning_rate=1e-3).train(n_epochs, 0)
@@ -227,7 +227,7 @@ def train_ours(side: Side, folder: Path, turns: Turns) -> None:
     """Train by this library, a turn at a time."""
     envs = DummyVecEnv([lambda: make_env(turns)] * N_ENVS)
     model = getattr(poad_sb3, side.algorithm)(
-        "LLMPolicy", envs, **{**_OURS, **side.arguments}, policy_kwargs={"model": "smollm2", "lora": LORA}
+        "LLMPolicy", envs, **{**_OURS, **side.arguments}, policy_kwargs={"model": MODEL, "lora": LORA}
     )
     warm_start(model, folder / "start.zip")
     model.policy.lm.packs_trees &= side.shares_prefixes
