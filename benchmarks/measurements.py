@@ -14,6 +14,7 @@ MEASUREMENTS = {
     "gpu": ("performance.gpu", "device tests, SmolLM2, kernels, memory and models of real size, within minutes"),
     "architectures": ("performance.architectures", "every causal architecture of transformers, as a tiny random model"),
     "engines": ("performance.engines", "tokens a second of the own decoding and of vLLM"),
+    "beside-trl": ("performance.beside_trl", "training by TRL's GRPOTrainer and by this library, in turns"),
     "theory": ("performance.theory", "the discount inside actions, exactly"),
     "cloned-thoughts": (
         "studies.cloned_thoughts",
