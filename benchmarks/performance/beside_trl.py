@@ -28,6 +28,7 @@ from statistics import median
 from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 import torch
 import typer
 from matplotlib.figure import Figure
@@ -360,10 +361,11 @@ def draw(rows: Mapping[str, Any]) -> Figure:
     left.set(xlabel="core-seconds per 1,000 environment steps")
     left.margins(x=0.15)
     for name in rows:
-        steps = [sum(rows[name]["env_steps"][: n + 1]) for n in range(len(rows[name]["env_steps"]))]
-        right.plot(steps, rows[name]["mean_return"], marker="o", label=name)
+        side = SIDES[name]
+        if side is None or (side.shares_prefixes and side.caches_scores):  # the others take the same steps
+            right.plot(np.cumsum(rows[name]["env_steps"]), rows[name]["mean_return"], marker="o", label=name)
     right.set(xlabel="environment steps", ylabel="mean return of the episodes that ended")
-    right.legend(fontsize=7)
+    right.legend(fontsize=8)
     return figure
 
 
