@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,34 +219,32 @@ def run_trials(
     Raises:
         MissingExtraError: If optuna is not installed, or Ray.
         WorkerError: If there is no such cluster, or it is too small.
+        BrokenExecutor: If a process of this machine was killed; the next call tries its trials again.
     """
-    library, space = _optuna(), search.space()
     left = n_trials - len(ended_trials(study))
     if left <= 0:
         return
+    library, space = _optuna(), search.space()
+    is_ending, errors = threading.Event(), list[BaseException]()
     executor = None if ray is None and n_workers == 1 else job_executor(n_workers, ray)
 
     def score(trial: optuna.Trial) -> float:
-        tried = {
-            name: trial.suggest_float(name, *values, log=True)
-            if isinstance(values, Range)
-            else trial.suggest_categorical(name, values)
-            for name, values in space.items()
-        }
+        tried = _suggest(trial, space)
         arguments = search, tried, study.pruner, study.get_trials(states=[library.trial.TrialState.COMPLETE])
         try:
             returns, is_pruned = (
                 _train(*arguments) if executor is None else executor.submit(_train, *arguments).result()
             )
-        except (KeyboardInterrupt, CancelledError, BrokenExecutor):  # the next command begins it again
-            trial.set_user_attr(_AGAIN, True)
-            study.enqueue_trial(tried)
-            raise
         except (PoadError, ValueError) as error:
             trial.set_user_attr("error", str(error))
             raise
-        for number in range(1, len(returns) + 1):
-            trial.report(float(np.mean(returns[:number])), number)
+        except (Exception, KeyboardInterrupt) as error:
+            errors.append(error)
+            if is_ending.is_set() or isinstance(error, KeyboardInterrupt | BrokenExecutor):
+                trial.set_user_attr(_AGAIN, True)  # the next command begins it again
+                study.enqueue_trial(tried)
+            raise
+        _report(trial, returns)
         if is_pruned:
             raise library.TrialPruned
         return float(np.mean(returns))
@@ -256,6 +255,8 @@ def run_trials(
 
     def optimize() -> None:
         study.optimize(score, left, n_jobs=n_workers, catch=(PoadError, ValueError), callbacks=[done, stop])
+        if errors:  # with several workers optuna leaves out those of the last trials
+            raise errors[0]
 
     if executor is None:
         optimize()
@@ -264,8 +265,23 @@ def run_trials(
     try:
         threads.submit(optimize).result()
     finally:  # in this order: after Ctrl-C optuna's threads wait for the trials that run
+        is_ending.set()
         executor.shutdown(wait=False, cancel_futures=True)
         threads.shutdown()
+
+
+def _suggest(trial: optuna.Trial, space: Space) -> dict[str, Any]:
+    return {
+        name: trial.suggest_float(name, *values, log=True)
+        if isinstance(values, Range)
+        else trial.suggest_categorical(name, values)
+        for name, values in space.items()
+    }
+
+
+def _report(trial: optuna.Trial, returns: Sequence[float]) -> None:
+    for number in range(1, len(returns) + 1):
+        trial.report(float(np.mean(returns[:number])), number)
 
 
 def _train(

@@ -352,7 +352,7 @@ def row(turns: list[Turn], others: list[Turn] | None, peak: int) -> dict[str, An
 
 @style()
 def draw(rows: Mapping[str, Any]) -> Figure:
-    """Draw the cost of each side, and its mean return over core-seconds."""
+    """Draw the cost of each side, and its mean return over environment steps."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     names = list(rows)[::-1]

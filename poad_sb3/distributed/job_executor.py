@@ -25,6 +25,8 @@ from poad_sb3.errors import WorkerError
 __all__ = ["RayJobs", "end_with_parent", "job_executor"]
 
 _DEMAND = {"CPU": 1.0}
+_RETRIES = 3
+"""Number of times that a job whose actor is lost begins again."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,20 +52,20 @@ class RayJobs(Executor):
     """Jobs on the nodes of a Ray cluster, each in an actor of its own that takes one core.
 
     A lost actor is made again by Ray, on any node as soon as it has a core free, and its job begins again; the others
-    go on. No actor outlives its job, as it would hold the core that a job of a lost node waits for.
+    go on. A job that is lost too often raises `WorkerError`. No actor outlives its job, as it would hold the core that
+    a job of a lost node waits for.
 
     Args:
         n_workers: Number of jobs that are submitted at a time; the cluster must have room for them at first.
         address: Address of the cluster, see `RayConnection`.
-        retries: Number of times that a job begins again; then it raises `WorkerError`.
 
     Raises:
         MissingExtraError: If Ray is not installed.
         WorkerError: If there is no cluster at the address, or it is too small.
     """
 
-    def __init__(self, n_workers: int, address: str, retries: int = 3) -> None:
-        self.retries = retries
+    def __init__(self, n_workers: int, address: str) -> None:
+        self._lock, self._is_open = threading.Lock(), True
         self._actors: dict[Future[Any], Any] = {}
         self._connection = RayConnection(address)
         try:
@@ -73,7 +75,11 @@ class RayJobs(Executor):
             raise
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run a function in an actor."""
+        """Run a function in an actor.
+
+        Raises:
+            RuntimeError: If the executor was shut down; Ray would start a cluster of its own.
+        """
         answer: Future[T] = Future()
         answer.set_running_or_notify_cancel()
 
@@ -84,29 +90,35 @@ class RayJobs(Executor):
             if error is None:
                 answer.set_result(done.result())
             else:
-                answer.set_exception(original(error) or self._loss(error))
+                answer.set_exception(original(error) or _loss(error))
 
-        # Ray leaves an OMP_NUM_THREADS of the node as it is, and results depend on the number of threads.
-        actor = launch_actor(Worker, _DEMAND, {"OMP_NUM_THREADS": "1"}, [module_path()], self.retries)
-        self._actors[answer] = actor
-        actor.run.remote(fn, args, kwargs).future().add_done_callback(note)
+        with self._lock:
+            if not self._is_open:
+                raise RuntimeError("Expected an open executor; it was shut down. Fix: make another one.")
+            # Ray leaves an OMP_NUM_THREADS of the node as it is, and results depend on the number of threads.
+            actor = launch_actor(Worker, _DEMAND, {"OMP_NUM_THREADS": "1"}, [module_path()], _RETRIES)
+            self._actors[answer] = actor
+            actor.run.remote(fn, args, kwargs).future().add_done_callback(note)
         return answer
-
-    def _loss(self, error: BaseException) -> WorkerError:
-        return WorkerError(
-            f"Expected an answer of a worker; it was lost {self.retries + 1} times ({cause_of_loss(error)}). "
-            "Fix: look for its cause there, often too little memory."
-        )
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the actors; jobs that are not answered raise `CancelledError`."""
         import ray
 
-        for answer in list(self._actors):
+        with self._lock:
+            self._is_open, answers = False, list(self._actors)
+        for answer in answers:
             if (actor := self._actors.pop(answer, None)) is not None:
                 ray.kill(actor, no_restart=True)
                 answer.set_exception(CancelledError())
         self._connection.close()
+
+
+def _loss(error: BaseException) -> WorkerError:
+    return WorkerError(
+        f"Expected an answer of a worker; it was lost {_RETRIES + 1} times ({cause_of_loss(error)}). "
+        "Fix: look for its cause there, often too little memory."
+    )
 
 
 def _start() -> None:

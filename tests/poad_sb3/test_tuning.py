@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+import signal
+import threading
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -185,3 +187,46 @@ def test_a_trial_whose_arguments_are_refused_has_no_score(tmp_path: Path, monkey
     ended: list[str] = []
     run_trials(open_study(search, tmp_path / "trials.db"), search, 2, lambda _, trial: ended.append(trial.state.name))
     assert ended == ["FAIL", "FAIL"]
+
+
+@pytest.mark.parametrize(("error", "n_ended"), [(RuntimeError("boom"), 2), (BrokenExecutor("killed"), 0)])
+def test_an_error_of_the_last_trials_ends_a_search_in_workers(
+    error: Exception, n_ended: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Search, "space", lambda self: {"clip_range": (0.1, 0.2)})
+    monkeypatch.setattr("poad_sb3.tuning._train", fail)
+    monkeypatch.setattr("poad_sb3.tuning.job_executor", lambda n_workers, ray: ThreadPoolExecutor(n_workers))
+    search = Search(POAD, "MultiKey-v0", 16)
+    study = open_study(search, tmp_path / "trials.db")
+    with pytest.raises(type(error), match=str(error)):
+        run_trials(study, search, 2, lambda *_: None, n_workers=2)
+    assert len(ended_trials(study)) == n_ended
+    waiting = [trial for trial in study.trials if trial.state == optuna.trial.TrialState.WAITING]
+    assert len(waiting) == 2 - n_ended, "trials of a killed process are tried again"
+
+
+def test_a_trial_that_begins_after_an_interrupt_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = threading.get_ident()
+
+    class InterruptedExecutor(Executor):
+        is_shut = threading.Event()
+
+        def submit(self, *_: Any, **__: Any) -> Any:
+            signal.pthread_kill(main, signal.SIGINT)
+            self.is_shut.wait(30)
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+        def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+            self.is_shut.set()
+
+    monkeypatch.setattr(Search, "space", lambda self: {"clip_range": (0.1, 0.2)})
+    monkeypatch.setattr("poad_sb3.tuning.job_executor", lambda n_workers, ray: InterruptedExecutor())
+    search = Search(POAD, "MultiKey-v0", 16)
+    study = open_study(search, tmp_path / "trials.db")
+    with pytest.raises(KeyboardInterrupt):
+        run_trials(study, search, 1, lambda *_: None, ray="auto")
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "WAITING"]
+    assert ended_trials(study) == []
