@@ -55,14 +55,15 @@ CONFIG: Mapping[str, Any] = {
     # One update of 128 rows: log-probabilities need not be computed once more before it.
     "generation_batch_size": BATCH,
     "num_generations": BATCH,
-    "per_device_train_batch_size": 16,
-    "gradient_accumulation_steps": BATCH // 16,
+    "per_device_train_batch_size": 8,
+    "gradient_accumulation_steps": BATCH // 8,
     "num_iterations": 1,
     "max_completion_length": MAX_NEW_TOKENS,
     "temperature": 1.0,
     "learning_rate": LEARNING_RATE,
     "lr_scheduler_type": "constant",
     "weight_decay": 0.0,
+    "adam_epsilon": 1e-5,
     "max_grad_norm": MAX_GRAD_NORM,
     "epsilon": CLIP_RANGE,
     "beta": 0.0,
@@ -99,7 +100,7 @@ class Side(NamedTuple):
     Attributes:
         algorithm: Name of the algorithm.
         arguments: Arguments beside those that all have.
-        shares_prefixes: Whether equal beginnings of sequences are run once.
+        shares_prefixes: Whether sequences that begin alike become a tree; equal prompts are written to once without it.
         caches_scores: Whether the scores of a state are kept until the weights change.
     """
 
@@ -156,6 +157,7 @@ class Turns:
             turn = Turn(time.process_time() - self._started, self.env_steps, self.returns, self.successes)
             self._pipe.send((turn, resident_bytes("VmHWM") - self.loaded))
         else:
+            Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
             self.loaded = resident_bytes("VmRSS")
         self.env_steps, self.returns, self.successes = 0, [], []
         if not self._pipe.recv():
@@ -268,7 +270,7 @@ def train_trl(folder: Path, turns: Turns) -> None:
         turns.next()
         rows: dict[str, Any] = {"prompt_ids": [], "completion_ids": [], "logprobs": None}
         observations = [env.reset()[0] for env in envs]
-        totals, episodes, episode_of = [0.0] * N_ENVS, list(range(N_ENVS)), list[int]()
+        totals, ended, episodes, episode_of = [0.0] * N_ENVS, set[int](), list(range(N_ENVS)), list[int]()
         for _ in range(N_STEPS):
             prompts = [prompt_of(observation) for observation in observations]
             texts = write(prompts)
@@ -279,13 +281,16 @@ def train_trl(folder: Path, turns: Turns) -> None:
                 action = tokenizer.decode(texts[number], skip_special_tokens=True)
                 observations[number], reward, terminated, truncated, _ = env.step(action)
                 totals[episodes[number]] += float(reward)
-                if terminated or truncated:  # the last episode of each counts with its return so far
+                if terminated or truncated:
+                    ended.add(episodes[number])
                     observations[number], episodes[number] = env.reset()[0], len(totals)
                     totals.append(0.0)
         turns.env_steps = BATCH
-        return {**rows, "episode_return": [totals[episode] for episode in episode_of]}
+        # A row of an episode that has not ended has no reward, and TRL gives it the advantage 0.
+        returns = [totals[episode] if episode in ended else None for episode in episode_of]
+        return {**rows, "episode_return": returns}
 
-    def episode_return(episode_return: list[float], **_: Any) -> list[float]:
+    def episode_return(episode_return: list[float | None], **_: Any) -> list[float | None]:
         return episode_return
 
     GRPOTrainer(
