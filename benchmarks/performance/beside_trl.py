@@ -266,7 +266,7 @@ def train_trl(folder: Path, turns: Turns) -> None:
         ends = [text.index(tokenizer.eos_token_id) + 1 if tokenizer.eos_token_id in text else None for text in texts]
         return [text[:end] for text, end in zip(texts, ends, strict=True)]
 
-    def play(_: list[str], trainer: GRPOTrainer) -> dict[str, Any]:
+    def play(_dataset: list[str], _trainer: GRPOTrainer) -> dict[str, Any]:
         turns.next()
         rows: dict[str, Any] = {"prompt_ids": [], "completion_ids": [], "logprobs": None}
         observations = [env.reset()[0] for env in envs]

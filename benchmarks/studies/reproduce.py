@@ -22,7 +22,7 @@ from benchmarks.studies.engine.jobs import (
     TrainingJob,
     WarmStartJob,
 )
-from benchmarks.studies.engine.pieces import STUDIES, Pieces, identifier
+from benchmarks.studies.engine.pieces import COST, STUDIES, Pieces, identifier
 from lang_bench.runner.machine import describe_machine
 from lang_envs.cli.common import console
 
@@ -164,7 +164,9 @@ def reproduce(
         if piece is None:
             raise StudyError(f"Expected a piece {name} in {pieces.folder}; got none. Fix: restore it from git.")
         job = job_of(piece["settings"])
-        console().print(f"{number} of {len(names)}: {job}", markup=False, highlight=False, soft_wrap=True)
+        seconds, commit = piece["measured"].get(COST), str(piece["measured"].get("commit", "unknown"))[:8]
+        made = f"made at commit {commit}" + (f" in {seconds:.0f} s" if seconds else "")
+        console().print(f"{number} of {len(names)}: {job}; {made}", markup=False, highlight=False, soft_wrap=True)
         result = job.run()
         parts = differences(piece["result"], result)
         parted += bool(parts)
