@@ -14,6 +14,7 @@ from benchmarks.studies.tasks import (
     MULTIKEY,
     NTPO,
     NTPO_DISCOUNTED,
+    OLD_TRACE,
     POAD,
     RLOO,
     TURN_PPO,
@@ -66,6 +67,7 @@ MULTIKEY_STUDY = Comparing(
         "Rates are chosen on (2, 4) for all tasks.",
         "Credit of key tokens and distractors: mean change of the value by one token, after 4,096 steps of POAD on "
         "(2, 4) with a rate of 0.001 that was not tuned.",
+        f"The runs of {MATCHED.name} were {OLD_TRACE}",
     ),
     beside=Beside(key_credit_jobs, key_credit_rows),
 )

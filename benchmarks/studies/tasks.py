@@ -8,6 +8,8 @@ from benchmarks.studies.engine.findings import Prediction, Trend
 from benchmarks.studies.engine.jobs import Evaluation
 from benchmarks.studies.engine.tuning import Arm, Task
 
+OLD_TRACE = "made before 2026-11-28, when the trace acted at forced tokens too, and are to be made again."
+"""End of a remark about runs with a `gae_lambda_token` below 1."""
 MULTIKEY = Task(
     "multikey 2 4",
     "MultiKey-v0",
