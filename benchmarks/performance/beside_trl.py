@@ -9,7 +9,7 @@ Each side runs in a process of its own with one thread, and they take turns: one
 are seconds of processor time per 1,000 environment steps, the peak of memory above the loaded model, and the return
 and the success of the episodes that ended in each turn. Needs `trl` and `datasets` (docs/guide/bridges.md).
 
-    python -m benchmarks measure beside-trl
+    python -m benchmarks measure beside-trl    # half an hour
 
 Writes beside_trl.json and .png.
 """
@@ -376,7 +376,7 @@ def draw(rows: Mapping[str, Any]) -> Figure:
 
 def beside_trl(
     side: Annotated[list[str] | None, one_of(SIDES, "Repeatable; by default all.")] = None,
-    turns: Annotated[int, typer.Option(min=1, help="Rollouts and updates of each side.")] = 5,
+    turns: Annotated[int, typer.Option(min=1, help="Rollouts and updates of each side.")] = 3,
     episodes: Annotated[int, typer.Option(min=1, help="Oracle episodes to clone first.")] = 20,
     epochs: Annotated[int, typer.Option(min=1, help="Passes of the cloning.")] = 3,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = RESULTS,
