@@ -23,7 +23,6 @@ import lang_envs
 from lang_envs.errors import LangEnvsError
 from lang_envs.files import replacing
 from lang_envs.report.schemas import compile_schema
-from poad_sb3.common.hyperparameters import algorithm_of
 from poad_sb3.errors import CheckpointError, NoEffectWarning, PoadError
 from poad_sb3.language_model import smollm2
 from poad_sb3.pocket import SHIPPED_MODELS
@@ -186,9 +185,9 @@ def load_adapter(
             refused, or if a download asks for settings that it may not have.
     """
     about, tensors = read_adapter(path, sha256)
-    if about["algorithm"] not in (kind.__name__, algorithm_of(kind)):
+    if about["algorithm"] not in [base.__name__ for base in kind.__mro__]:
         raise CheckpointError(
-            f"Expected an agent of {algorithm_of(kind)}; got one of {about['algorithm']}. "
+            f"Expected an agent of {kind.__name__}; got one of {about['algorithm']}. "
             f"Fix: the same method of poad_sb3.{about['algorithm']}."
         )
     if unknown := sorted(about["arguments"].keys() - set(recorded_arguments(kind))):
