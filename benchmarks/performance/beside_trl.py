@@ -165,12 +165,12 @@ class Turns:
         self._started = time.process_time()
 
 
-class Noted(gym.Wrapper[Any, Any, Any, Any]):
-    """Notes the return and the success of episodes that end.
+class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
+    """Record the return and the success of episodes that end.
 
     Args:
         env: Environment.
-        turns: Turns to note them in.
+        turns: Turns that count them.
     """
 
     def __init__(self, env: gym.Env[Any, Any], turns: Turns) -> None:
@@ -192,7 +192,7 @@ class Noted(gym.Wrapper[Any, Any, Any, Any]):
 
 def make_env(turns: Turns) -> gym.Env[Any, Any]:
     """Return an environment with episodes of at most `N_STEPS` steps."""
-    return Noted(gym.make(TASK, max_episode_steps=N_STEPS), turns)
+    return EpisodeRecorder(gym.make(TASK, max_episode_steps=N_STEPS), turns)
 
 
 def clone(folder: Path, n_episodes: int, n_epochs: int) -> None:
@@ -321,10 +321,10 @@ def in_turns(names: list[str], folder: Path, n_turns: int, note: Callable[[dict[
     """Let the sides take turns, and pass the rows to `note` after each round."""
     context, pipes, processes = get_context("spawn"), dict[str, Connection](), []
     for name in names:
-        pipes[name], theirs = context.Pipe()
-        processes.append(context.Process(target=run, args=(name, folder, theirs), daemon=True))
+        pipes[name], child_end = context.Pipe()
+        processes.append(context.Process(target=run, args=(name, folder, child_end), daemon=True))
         processes[-1].start()
-        theirs.close()
+        child_end.close()
     turns: dict[str, list[Turn]] = {name: [] for name in names}
     peaks: dict[str, int] = {}
     for _ in range(n_turns):

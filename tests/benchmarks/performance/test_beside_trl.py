@@ -33,14 +33,14 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.mark.parametrize("name", [name for name in SIDES if name != TRL])
 def test_every_side_trains_a_turn(name: str, start: Path) -> None:
-    here, there = Pipe()
-    here.send(True)
-    here.send(False)
+    driver_end, side_end = Pipe()
+    driver_end.send(True)
+    driver_end.send(False)
     side = SIDES[name]
     assert side is not None
     with pytest.raises(SystemExit):
-        train_ours(side, start, Turns(there))
-    turn, _ = here.recv()
+        train_ours(side, start, Turns(side_end))
+    turn, _ = driver_end.recv()
     assert 0 < turn.env_steps <= BATCH
     assert turn.seconds > 0
     assert len(turn.returns) == len(turn.successes) >= N_ENVS  # the time limit ends every episode

@@ -57,13 +57,13 @@ def study():
             Path(f"{log}.go").touch()
 
         threading.Thread(target=lose).start()
-        told, on_ray = [], {"n_workers": 2, "ray": cluster.address}
-        watch = lambda job, error: told.append((type(job).__name__, error is None))
+        ended, on_ray = [], {"n_workers": 2, "ray": cluster.address}
+        watch = lambda job, error: ended.append((type(job).__name__, error is None))
         try:
             work(lambda: [*jobs, job(2, KilledJob)], pieces, {"commit": "c"}, **on_ray, watch=watch)
         except JobFailedError as error:
             assert "it was lost 2 times" in str(error), error
-        assert sorted(told) == [("HeldJob", True)] * 2 + [("KilledJob", False)], told
+        assert sorted(ended) == [("HeldJob", True)] * 2 + [("KilledJob", False)], ended
         try:
             work(lambda: [job(3)], pieces, {}, **on_ray)
             raise AssertionError("there is room for one")
