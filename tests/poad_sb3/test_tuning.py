@@ -208,11 +208,9 @@ def test_an_error_of_the_last_trials_ends_a_search_in_workers(
     assert len(waiting) == 2 - n_ended, "trials of a killed process are tried again"
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_trial_that_begins_after_an_interrupt_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     main = threading.get_ident()
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # ignored where a shell began it in the background
 
     class InterruptedExecutor(Executor):
         is_shut = threading.Event()
@@ -229,10 +227,7 @@ def test_a_trial_that_begins_after_an_interrupt_is_tried_again(tmp_path: Path, m
     monkeypatch.setattr("poad_sb3.tuning.job_executor", lambda n_workers, ray: InterruptedExecutor())
     search = Search(POAD, "MultiKey-v0", 16)
     study = open_study(search, tmp_path / "trials.db")
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            run_trials(study, search, 1, lambda *_: None, ray="auto")
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        run_trials(study, search, 1, lambda *_: None, ray="auto")
     assert [trial.state.name for trial in study.trials] == ["FAIL", "WAITING"]
     assert ended_trials(study) == []

@@ -97,6 +97,7 @@ def test_a_job_of_a_lost_node_begins_again_and_the_others_go_on(
 
 @pytest.mark.process
 @pytest.mark.timeout(500)
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_search_ends_its_actors_and_goes_on_without_ray(tmp_path: Path) -> None:
     def actors() -> set[int]:
         return {int(path.name.partition("-")[0]) for path in tmp_path.glob("[0-9]*-*")}
