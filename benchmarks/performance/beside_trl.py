@@ -317,7 +317,7 @@ def run(name: str, folder: Path, pipe: Connection) -> None:
 # ---------------------------------------------------------------------- results
 
 
-def in_turns(names: list[str], folder: Path, n_turns: int, note: Callable[[dict[str, Any]], None]) -> None:
+def take_turns(names: list[str], folder: Path, n_turns: int, note: Callable[[dict[str, Any]], None]) -> None:
     """Let the sides take turns, and pass the rows to `note` after each round."""
     context, pipes, processes = get_context("spawn"), dict[str, Connection](), []
     for name in names:
@@ -393,4 +393,4 @@ def beside_trl(
 
     with tempfile.TemporaryDirectory() as scratch:
         clone(Path(scratch), episodes, epochs)
-        in_turns(side or list(SIDES), Path(scratch), turns, note)
+        take_turns(side or list(SIDES), Path(scratch), turns, note)
