@@ -21,6 +21,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
+from transformers import PreTrainedModel
 
 from poad_sb3.distributed.ranks import Ranks, current_ranks
 from poad_sb3.distributed.sharding import shard
@@ -56,12 +57,44 @@ from poad_sb3.settings.model import CriticTrunk
 T = TypeVar("T")
 LEAST_TOKENS, LEAST_TEXTS = 512, 8
 """Minimum numbers of tokens of passes, and of texts decoded together, that are worth their own part; see `parts_of`."""
+LEAST_PASS, LARGEST_PASS = 1024, 8192
+"""Numbers of tokens of a pass that are chosen where the settings leave it open."""
 CACHED_PER_FORWARD = 8
 """Number of tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding
 step costs little more for many texts than for one, and without gradients a token takes little memory."""
 _MAX_GATHERED = 2**24
 """Maximum size of gathered rows of the head, in numbers (64 MiB); up to it they are gathered although all logits
 would take less."""
+_SAVED = 50
+"""Numbers of the model's width that autograd saves in each layer for a token: 14 to 52 for SmolLM2 and Qwen2 of three
+sizes, more in bfloat16 and with an adapter on all matrices."""
+
+
+def pass_tokens(base: PreTrainedModel, device: torch.device | str) -> int:
+    """Return the number of tokens of a pass for a device, where the settings have none.
+
+    A GPU waits for its next kernel in small passes. A CPU does not, and larger ones take memory alone. The device's
+    total memory counts, not the free part of the moment: an equal number makes equal passes when a training resumes.
+    """
+    if torch.device(device).type != "cuda":
+        return LEAST_PASS
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return tokens_that_fit(base.config.get_text_config(), base.dtype, memory - base.get_memory_footprint())
+
+
+def tokens_that_fit(config: Any, dtype: torch.dtype, memory: int) -> int:
+    """Return the largest power of two, from 1,024 to 8,192, of tokens whose activations fit in half of a memory.
+
+    Args:
+        config: Text config of the model, of transformers.
+        dtype: Type of its weights.
+        memory: Memory beside the weights, in bytes.
+    """
+    of_token = _SAVED * config.num_hidden_layers * config.hidden_size * dtype.itemsize
+    n_tokens = LEAST_PASS
+    while 2 * n_tokens <= LARGEST_PASS and 2 * n_tokens * of_token <= memory / 2:
+        n_tokens *= 2
+    return n_tokens
 
 
 class LanguageModel(nn.Module):
@@ -96,7 +129,7 @@ class LanguageModel(nn.Module):
         lora = chosen.lora
         if not isinstance(lora, Mapping | None):
             raise TypeError(f'Expected lora to be a dict or None; got {lora!r:.80}. Fix: lora={{"r": 8}}.')
-        self.max_tokens_per_forward, self.is_trained = chosen.max_tokens_per_forward, is_trained
+        self.is_trained = is_trained
         self.critic_trunk = CriticTrunk(chosen.critic_trunk)
         self.source = ModelSource(
             model,
@@ -108,6 +141,7 @@ class LanguageModel(nn.Module):
         )
         base, self.tokenizer = load(self.source)
         self.fingerprint = fingerprint(base, self.tokenizer)
+        self.max_tokens_per_forward = chosen.max_tokens_per_forward or pass_tokens(base, device)
         if not (chosen.fsdp or is_quantized(base)):
             base.to(device)  # the checks below are to see the kernels that will train
         self.max_length = context_length(base.config.get_text_config(), self.source.name)

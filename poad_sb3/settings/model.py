@@ -81,8 +81,11 @@ class ModelSettings(Settings):
         "last layer of the critic: zero, so that all values are 0 before the first reward, or PyTorch's default (the "
         "paper's)",
     )
-    max_tokens_per_forward: int = setting(
-        1024, Count(), "bound on rows x padded length of one pass; memory follows it, results do not"
+    max_tokens_per_forward: int | None = setting(
+        None,
+        Count(optional=True),
+        "bound on rows x padded length of one pass; memory follows it, results do not. None: 1,024, and on a CUDA "
+        "device up to 8,192, as many as half of its memory holds",
     )
     fsdp: bool = setting(
         False,

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from toy import randomise
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from poad_sb3 import ModelError, PoadError
-from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.language_model import LanguageModel, pass_tokens, tokens_that_fit
 from poad_sb3.language_model.packing import TokenRow
 
 pytestmark = pytest.mark.usefixtures("every_check")
@@ -156,8 +157,23 @@ def test_an_empty_prompt_without_a_start_token_is_refused(tiny: Path) -> None:
 
 
 def test_an_impossible_bound_is_refused() -> None:
-    with pytest.raises(ValueError, match="Expected max_tokens_per_forward to be a positive integer; got 0"):
+    with pytest.raises(ValueError, match="Expected max_tokens_per_forward to be a positive integer or None; got 0"):
         LanguageModel(max_tokens_per_forward=0)
+
+
+@pytest.mark.parametrize(
+    ("memory", "expected"), [(-1, 1024), (2**30, 1024), (2**30 + 2**29, 1024), (2**31, 2048), (2**34, 8192)]
+)
+def test_passes_are_as_large_as_memory_allows(memory: int, expected: int) -> None:
+    """50 numbers x 2 layers x width 2,048 in bfloat16 are 400 KiB a token: 1 GiB holds 2,621, half of it 1,310."""
+    config = LlamaConfig(hidden_size=2048, num_hidden_layers=2)
+    assert tokens_that_fit(config, torch.bfloat16, memory) == expected
+
+
+def test_passes_of_a_gpu_are_larger(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pass_tokens(lm.base, "cpu") == LanguageModel().max_tokens_per_forward == 1024
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 2**30))
+    assert pass_tokens(lm.base, "cuda") == 8192
 
 
 def test_an_over_long_prompt_is_refused(tiny: Path) -> None:
