@@ -70,16 +70,23 @@ _SAVED = 50
 sizes, more in bfloat16 and with an adapter on all matrices."""
 
 
-def pass_tokens(base: PreTrainedModel, device: torch.device | str) -> int:
+def pass_tokens(base: PreTrainedModel, device: torch.device | str, *, trains_all: bool = False) -> int:
     """Return the number of tokens of a pass for a device, where the settings have none.
 
-    A GPU waits for its next kernel in small passes. A CPU does not, and larger ones take memory alone. The device's
-    total memory counts, not the free part of the moment: an equal number makes equal passes when a training resumes.
+    A GPU waits for its next kernel in small passes. On a CPU larger ones only take more memory. The device's total
+    memory counts, not the free part of the moment: an equal number makes equal passes when a training resumes.
+
+    Args:
+        base: Base model.
+        device: Device that it trains on.
+        trains_all: Whether all weights are trained: gradients, moments of Adam and the critic's copy take as much
+            memory as four further models.
     """
     if torch.device(device).type != "cuda":
         return LEAST_PASS
+    weights = base.get_memory_footprint() * (5 if trains_all else 1)
     memory = torch.cuda.get_device_properties(device).total_memory
-    return tokens_that_fit(base.config.get_text_config(), base.dtype, memory - base.get_memory_footprint())
+    return tokens_that_fit(base.config.get_text_config(), base.dtype, memory - weights)
 
 
 def tokens_that_fit(config: Any, dtype: torch.dtype, memory: int) -> int:
@@ -141,13 +148,14 @@ class LanguageModel(nn.Module):
         )
         base, self.tokenizer = load(self.source)
         self.fingerprint = fingerprint(base, self.tokenizer)
-        self.max_tokens_per_forward = chosen.max_tokens_per_forward or pass_tokens(base, device)
+        trains_all = is_trained and lora is None
+        self.max_tokens_per_forward = chosen.max_tokens_per_forward or pass_tokens(base, device, trains_all=trains_all)
         if not (chosen.fsdp or is_quantized(base)):
             base.to(device)  # the checks below are to see the kernels that will train
         self.max_length = context_length(base.config.get_text_config(), self.source.name)
         template = prompt_template(chosen.prompt, self.tokenizer)
         self.prompter = Prompter(self.tokenizer, template, self.max_length, _other_ends(base))
-        needs_copy = is_trained and lora is None and self.critic_trunk == CriticTrunk.FROZEN
+        needs_copy = trains_all and self.critic_trunk == CriticTrunk.FROZEN
         self.ref_model = copy.deepcopy(base).requires_grad_(False).eval() if needs_copy else None
         spare_linear4bit(base.eval())
         compares = is_trained and lora is not None and self.critic_trunk == CriticTrunk.FROZEN

@@ -44,7 +44,11 @@ TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "POAD, free": ("POAD", CODE, FREE),
     "POAD, free, completion": ("POAD", CODE, {**FREE, "prompt": "completion"}),
     "POAD, think": ("POAD", KITCHEN, {**THINK, "gamma_thought": 0.99, "critic": "dueling", "keep_thoughts": True}),
-    "POAD, think, bfloat16": ("POAD", KITCHEN, {**THINK, "dtype": "bfloat16"}),
+    "POAD, think, bfloat16": (
+        "POAD",
+        KITCHEN,
+        {**THINK, "dtype": "bfloat16", "max_thought_tokens": 3, "n_steps": 2, "batch_size": 4},
+    ),
     "POAD, bfloat16": ("POAD", KITCHEN, {"dtype": "bfloat16"}),
     "NTPO": ("NTPO", HOME, {}),
     "NTPO, free": ("NTPO", CODE, FREE),

@@ -172,8 +172,14 @@ def test_passes_are_as_large_as_memory_allows(memory: int, expected: int) -> Non
 
 def test_passes_of_a_gpu_are_larger(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pass_tokens(lm.base, "cpu") == LanguageModel().max_tokens_per_forward == 1024
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=80 * 2**30))
+    of_token = 50 * lm.base.config.num_hidden_layers * lm.base.config.hidden_size * 4
+    room = SimpleNamespace(total_memory=lm.base.get_memory_footprint() + 2 * 8192 * of_token)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: room)
     assert pass_tokens(lm.base, "cuda") == 8192
+    room.total_memory -= 1
+    assert pass_tokens(lm.base, "cuda") == 4096
+    room.total_memory += 1 + 4 * lm.base.get_memory_footprint()
+    assert pass_tokens(lm.base, "cuda", trains_all=True) == 8192
 
 
 def test_an_over_long_prompt_is_refused(tiny: Path) -> None:
