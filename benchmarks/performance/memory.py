@@ -106,7 +106,7 @@ def training_pass(base: Any, settings: ModelSettings) -> Callable[..., Tensor]:
     for parameter in model.parameters():
         if parameter.requires_grad:  # counted as trained, not as an activation
             parameter.grad = torch.zeros_like(parameter)
-    tokens = torch.randint(base.config.vocab_size, (1, Workload().pass_tokens))
+    tokens = torch.randint(base.config.vocab_size, (1, WORKLOAD.pass_tokens))
 
     def forward(few: int | None = None) -> Tensor:
         ids = tokens if few is None else tokens[:1, :few]

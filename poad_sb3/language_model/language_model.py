@@ -57,7 +57,7 @@ from poad_sb3.settings.model import CriticTrunk
 T = TypeVar("T")
 LEAST_TOKENS, LEAST_TEXTS = 512, 8
 """Minimum numbers of tokens of passes, and of texts decoded together, that are worth their own part; see `parts_of`."""
-LEAST_PASS, LARGEST_PASS = 1024, 8192
+_LEAST_PASS, _LARGEST_PASS = 1024, 8192
 """Numbers of tokens of a pass that are chosen where the settings leave it open."""
 CACHED_PER_FORWARD = 8
 """Number of tokens whose keys and values are held while decoding, for each of `max_tokens_per_forward`: a decoding
@@ -73,8 +73,9 @@ sizes, more in bfloat16 and with an adapter on all matrices."""
 def pass_tokens(base: PreTrainedModel, device: torch.device | str, *, trains_all: bool = False) -> int:
     """Return the number of tokens of a pass for a device, where the settings have none.
 
-    A GPU waits for its next kernel in small passes. On a CPU larger ones only take more memory. The device's total
-    memory counts, not the free part of the moment: an equal number makes equal passes when a training resumes.
+    On CUDA a power of two whose activations take at most half of the memory beside the weights. A GPU waits for its
+    next kernel in small passes; on a CPU larger ones only take more memory. The device's total memory counts, not the
+    free part of the moment: an equal number makes equal passes when a training resumes.
 
     Args:
         base: Base model.
@@ -82,25 +83,14 @@ def pass_tokens(base: PreTrainedModel, device: torch.device | str, *, trains_all
         trains_all: Whether all weights are trained: gradients, moments of Adam and the critic's copy take as much
             memory as four further models.
     """
-    if torch.device(device).type != "cuda":
-        return LEAST_PASS
-    weights = base.get_memory_footprint() * (5 if trains_all else 1)
-    memory = torch.cuda.get_device_properties(device).total_memory
-    return tokens_that_fit(base.config.get_text_config(), base.dtype, memory - weights)
-
-
-def tokens_that_fit(config: Any, dtype: torch.dtype, memory: int) -> int:
-    """Return the largest power of two, from 1,024 to 8,192, of tokens whose activations fit in half of a memory.
-
-    Args:
-        config: Text config of the model, of transformers.
-        dtype: Type of its weights.
-        memory: Memory beside the weights, in bytes.
-    """
-    of_token = _SAVED * config.num_hidden_layers * config.hidden_size * dtype.itemsize
-    n_tokens = LEAST_PASS
-    while 2 * n_tokens <= LARGEST_PASS and 2 * n_tokens * of_token <= memory / 2:
-        n_tokens *= 2
+    n_tokens = _LEAST_PASS
+    if torch.device(device).type == "cuda":
+        config = base.config.get_text_config()
+        of_token = _SAVED * config.num_hidden_layers * config.hidden_size * base.dtype.itemsize
+        weights = base.get_memory_footprint() * (5 if trains_all else 1)
+        room = (torch.cuda.get_device_properties(device).total_memory - weights) / 2
+        while n_tokens < _LARGEST_PASS and 2 * n_tokens * of_token <= room:
+            n_tokens *= 2
     return n_tokens
 
 

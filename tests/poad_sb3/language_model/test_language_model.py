@@ -14,7 +14,7 @@ from toy import randomise
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from poad_sb3 import ModelError, PoadError
-from poad_sb3.language_model.language_model import LanguageModel, pass_tokens, tokens_that_fit
+from poad_sb3.language_model.language_model import LanguageModel, pass_tokens
 from poad_sb3.language_model.packing import TokenRow
 
 pytestmark = pytest.mark.usefixtures("every_check")
@@ -161,25 +161,17 @@ def test_an_impossible_bound_is_refused() -> None:
         LanguageModel(max_tokens_per_forward=0)
 
 
-@pytest.mark.parametrize(
-    ("memory", "expected"), [(-1, 1024), (2**30, 1024), (2**30 + 2**29, 1024), (2**31, 2048), (2**34, 8192)]
-)
-def test_passes_are_as_large_as_memory_allows(memory: int, expected: int) -> None:
-    """50 numbers x 2 layers x width 2,048 in bfloat16 are 400 KiB a token: 1 GiB holds 2,621, half of it 1,310."""
-    config = LlamaConfig(hidden_size=2048, num_hidden_layers=2)
-    assert tokens_that_fit(config, torch.bfloat16, memory) == expected
-
-
-def test_passes_of_a_gpu_are_larger(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert pass_tokens(lm.base, "cpu") == LanguageModel().max_tokens_per_forward == 1024
-    of_token = 50 * lm.base.config.num_hidden_layers * lm.base.config.hidden_size * 4
-    room = SimpleNamespace(total_memory=lm.base.get_memory_footprint() + 2 * 8192 * of_token)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: room)
-    assert pass_tokens(lm.base, "cuda") == 8192
-    room.total_memory -= 1
-    assert pass_tokens(lm.base, "cuda") == 4096
-    room.total_memory += 1 + 4 * lm.base.get_memory_footprint()
-    assert pass_tokens(lm.base, "cuda", trains_all=True) == 8192
+def test_passes_of_a_gpu_are_as_large_as_its_memory_allows(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, config = lm.base.get_memory_footprint(), lm.base.config
+    of_token = 50 * config.num_hidden_layers * config.hidden_size * 4
+    device = SimpleNamespace(total_memory=0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
+    for tokens, expected in ((0, 1024), (2047, 1024), (2048, 2048), (8191, 4096), (8192, 8192), (10**6, 8192)):
+        device.total_memory = weights + 2 * tokens * of_token
+        assert pass_tokens(lm.base, "cuda") == expected
+        device.total_memory += 4 * weights
+        assert pass_tokens(lm.base, "cuda", trains_all=True) == expected
+    assert pass_tokens(lm.base, "cpu") == lm.max_tokens_per_forward == 1024
 
 
 def test_an_over_long_prompt_is_refused(tiny: Path) -> None:
