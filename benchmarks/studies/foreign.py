@@ -14,15 +14,15 @@ _PRIOR = {"temperature": 4.0}
 BALL = Task(
     "go-to-red-ball",
     "BabyAIText-GoToRedBallNoDists-v0",
-    15_360,
-    Evaluation(every=1_536, episodes=50),
+    12_288,
+    Evaluation(every=2_048, episodes=40),
     arguments=_PRIOR,
 )
 TREASURE = Task(
     "treasure-hunter",
     "TextWorld-TreasureHunter-v0",
     6_144,
-    Evaluation(every=768, episodes=20),
+    Evaluation(every=1_536, episodes=20),
     tuned_on=BALL,
     arguments=_PRIOR,
 )
