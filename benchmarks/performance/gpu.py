@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -215,8 +216,14 @@ class Trainings:
         rollout = partial(
             algorithm.collect_rollouts, algorithm.env, callback, algorithm.rollout_buffer, algorithm.n_steps
         )
-        result = {"events": "kernels" if _is_cuda(self.device) else "operators, with those that they call"}
-        return {**result, "rollout": self._profile(rollout), "update": self._profile(algorithm.train)}
+        result: dict[str, Any] = {
+            "events": "kernels" if _is_cuda(self.device) else "operators, with those that they call",
+            "rollout": self._profile(rollout),
+            "update": self._profile(algorithm.train),
+        }
+        if _is_cuda(self.device):  # behind the update, which clears the cache of scores
+            result["waits_in_a_rollout"] = {"env_steps": algorithm.n_steps * algorithm.n_envs, **count_waits(rollout)}
+        return result
 
     def memory(self, seconds: float) -> dict[str, Any]:
         """Compare the peak of each training with its forecast, in bytes."""
@@ -268,6 +275,19 @@ class _Episodes(BaseCallback):
             if done:
                 self._last.append(bool(info["success"]))
         return True
+
+
+def count_waits(run: Callable[[], object]) -> dict[str, int]:
+    """Count the calls that wait for the GPU while a function runs, by file and line, the most frequent first."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    waits = [warning for warning in caught if "called a synchronizing" in str(warning.message)]
+    return dict(Counter(f"{Path(wait.filename).name}:{wait.lineno}" for wait in waits).most_common())
 
 
 def _events(profiler: Any, device: DeviceType) -> Iterator[Event]:

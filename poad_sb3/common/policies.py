@@ -23,7 +23,7 @@ from poad_sb3.distributions.base import ActionEvaluation, SampledAction, ScoreCa
 from poad_sb3.distributions.sampling_check import require_agreement
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
-from poad_sb3.language_model.packing import TokenRow
+from poad_sb3.language_model.packing import TokenRow, moved
 from poad_sb3.prompts import Question
 from poad_sb3.settings import CreditSettings, ModelSettings, PPOSettings, SamplingSettings, split_settings
 from poad_sb3.settings.credit import CriticKind
@@ -379,8 +379,9 @@ class LLMPolicy(TextPolicy):
                 total += len(row.reads)
         features = torch.cat(self.lm.trunk_features(list(starts)))
         start_of = np.array([starts[row] for row in rows], dtype=np.int64)
-        is_state = torch.zeros(len(features), dtype=torch.bool, device=features.device)
+        is_state = torch.zeros(len(features), dtype=torch.bool)
         is_state[[*starts.values()]] = True
+        is_state = moved(is_state, features.device)
         if self.critic is None:
             values = [np.zeros(n, dtype=np.float32) for n in n_values]
             return TokenValues(features, is_state, features.new_zeros(len(features)), start_of, values)

@@ -64,9 +64,9 @@ class DecisionRow(NamedTuple):
         return bool(self.children) and not self.children[0]
 
     @property
-    def decisions(self) -> Sequence[object]:
-        """Sequence with one entry for each decision."""
-        return self.children if self.mixture is None else self.mixture.counts
+    def counts(self) -> Sequence[int]:
+        """Number of tokens to choose from at each decision."""
+        return [*map(len, self.children)] if self.mixture is None else self.mixture.counts
 
 
 class Leaves(NamedTuple):
@@ -309,7 +309,7 @@ class ActionDistribution(ABC):
             position[chunk] = torch.arange(len(chunk))
             inside = (position[row_of] >= 0).nonzero().squeeze(-1)
             row = position[row_of[inside]]
-            sizes = torch.tensor([len(all_rows[index].decisions) for index in chunk])
+            sizes = torch.tensor([len(all_rows[index].counts) for index in chunk])
             first = sizes.cumsum(0) - sizes
             indices = (moved(part, device) for part in (row, first[row] + node_of[inside], choice[inside]))
             base = None
@@ -455,11 +455,11 @@ def _divergence(edges: Edges, starts: Tensor, reference: Edges, children: Sequen
         reference: Distributions of the base model at these decisions.
         children: Tokens to choose from at each.
     """
-    counts = torch.tensor([len(tokens) for tokens in children], dtype=torch.int64, device=starts.device)
-    of = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
-    within = torch.arange(len(of), device=counts.device) - reference.starts[of]
+    numbers = torch.tensor([len(tokens) for tokens in children], dtype=torch.int64)
+    of = moved(torch.repeat_interleave(torch.arange(len(numbers)), numbers), starts.device)
+    within = torch.arange(len(of), device=of.device) - reference.starts[of]
     log_probs = edges.log_probs[starts[of] + within]
-    return log_probs.new_zeros(len(counts)).index_add(0, of, log_probs.exp() * (log_probs - reference.log_probs))
+    return log_probs.new_zeros(len(children)).index_add(0, of, log_probs.exp() * (log_probs - reference.log_probs))
 
 
 def _temperatures(rows: Sequence[DecisionRow], device: torch.device) -> Tensor:

@@ -12,6 +12,7 @@ from poad_sb3.distributions.action_trie import Mixture, build_mixture
 from poad_sb3.distributions.base import DecisionRow, Edges, TokenPath, edges_of
 from poad_sb3.distributions.trie import TokenizedActions, TokenizedQuestion, TrieDistribution, trie_of
 from poad_sb3.language_model.language_model import LanguageModel
+from poad_sb3.language_model.packing import moved
 from poad_sb3.settings.sampling import Normalization
 
 __all__ = ["CandidateDistribution", "mixture_edges"]
@@ -78,12 +79,12 @@ def mixture_edges(mixtures: Sequence[Mixture], token_log_probs: Tensor) -> Edges
         question_of += [number] * len(mixture.divisors)
         counts += mixture.counts
         first_edge += 1 + max(edge for token_edges in mixture.token_edges for edge in token_edges)
-    owner = torch.tensor(owners, device=device)
-    scores = token_log_probs.new_zeros(len(divisors)).index_add(0, owner, token_log_probs[places])
-    scores = scores / torch.tensor(divisors, device=device, dtype=scores.dtype)
-    questions = torch.tensor(question_of, device=device)
+    of_tokens = moved(torch.tensor([places, owners]), device)
+    scores = token_log_probs.new_zeros(len(divisors)).index_add(0, of_tokens[1], token_log_probs[of_tokens[0]])
+    scores = scores / moved(torch.tensor(divisors, dtype=scores.dtype), device)
+    questions = moved(torch.tensor(question_of), device)
     whole = segment_log_softmax(scores, questions, len(mixtures))
-    pairs = torch.tensor(edge_of, device=device, dtype=torch.int64)
-    masses = segment_logsumexp(whole[below], pairs, sum(counts))
-    edges = edges_of(masses, torch.tensor(counts, device=device, dtype=torch.int64))
+    of_pairs = moved(torch.tensor([below, edge_of], dtype=torch.int64), device)
+    masses = segment_logsumexp(whole[of_pairs[0]], of_pairs[1], sum(counts))
+    edges = edges_of(masses, moved(torch.tensor(counts, dtype=torch.int64), device))
     return edges._replace(row_entropies=segment_entropy(whole, questions, len(mixtures)))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from poad_sb3.language_model.packing import moved
 from poad_sb3.settings.sampling import SamplingSettings
 
 __all__ = ["MAX_SUPPORT", "Support", "draw", "next_token_support"]
@@ -72,7 +73,7 @@ def draw(support: Support, uniforms: Tensor | None) -> tuple[Tensor, Tensor]:
     else:
         wide = torch.float32 if log_probs.device.type == "mps" else torch.float64  # MPS has no float64
         cumulative = log_probs.exp().cumsum(-1, dtype=wide)
-        threshold = uniforms.to(log_probs.device, wide) * cumulative[:, -1]
+        threshold = moved(uniforms.to(wide), log_probs.device) * cumulative[:, -1]
         index = torch.searchsorted(cumulative, threshold[:, None], right=True).squeeze(-1)
         index = torch.minimum(index, sizes - 1)
     tokens = index if ids is None else ids.gather(-1, index[:, None]).squeeze(-1)

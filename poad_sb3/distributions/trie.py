@@ -238,8 +238,8 @@ class TrieDistribution(ActionDistribution):
 
 def scores_by_row(rows: Sequence[DecisionRow], edges: Edges) -> list[NDArray[np.float32]]:
     """Return the log-probabilities of the children of each row's decisions, on the host."""
-    n_decisions = np.cumsum([len(row.decisions) for row in rows[:-1]], dtype=np.int64)
-    return np.split(edges.log_probs.cpu().numpy(), edges.starts.cpu().numpy()[n_decisions])
+    ends = np.cumsum([sum(row.counts) for row in rows[:-1]], dtype=np.int64)
+    return np.split(edges.log_probs.cpu().numpy(), ends)
 
 
 def tokenize(lm: LanguageModel, question: Question) -> tuple[TokenIds, ActionTrie]:

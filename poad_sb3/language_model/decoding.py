@@ -71,33 +71,34 @@ class CachedDecoding(Decoding):
         self._base, self._takes_bias, self._enter, device = base, takes_bias, enter, base.device
         numbers = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
         longest = max(map(len, prompts))
-        ids = torch.tensor([[*[0] * (longest - len(prompt)), *prompt] for prompt in numbers], device=device)
-        lengths = torch.tensor([len(prompt) for prompt in numbers], device=device)
+        ids = moved(torch.tensor([[*[0] * (longest - len(prompt)), *prompt] for prompt in numbers]), device)
+        lengths = moved(torch.tensor([len(prompt) for prompt in numbers]), device)
         self._mask = (torch.arange(longest, device=device) >= longest - lengths[:, None]).long()
         self._cache = DynamicCache(config=base.config.get_text_config())
         self._next = lengths
         positions = (self._mask.cumsum(-1) - 1).clamp(min=0)
         self._run(ids, positions, self._mask)
         if len(numbers) < len(prompts):
-            self._select([numbers[prompt] for prompt in prompts])
-            self.hidden = self.hidden[[numbers[prompt] for prompt in prompts]]
+            self.hidden = self.hidden[self._select([numbers[prompt] for prompt in prompts])]
 
-    def _select(self, rows: Sequence[int]) -> None:
-        kept = torch.tensor(rows, device=self._mask.device)
+    def _select(self, rows: Sequence[int]) -> Tensor:
+        kept = moved(torch.tensor(rows), self._mask.device)
         self._cache.batch_select_indices(kept)
         self._mask, self._next = self._mask[kept], self._next[kept]
+        return kept
 
     def advance(self, keep: Sequence[int], tokens: Sequence[int]) -> None:
         """See `Decoding.advance`."""
         if len(keep) < len(self._next):
             self._select(keep)
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(keep), 1)], dim=-1)
-        self._step(torch.tensor(tokens, device=self._mask.device))
+        self._step(moved(torch.tensor(tokens), self._mask.device))
         self._next = self._next + 1
 
     def read(self, rows: Sequence[int], continued: Sequence[TokenRow]) -> Tensor:
         """See `Decoding.read`; a pass of the new tokens alone."""
-        kept, device = torch.tensor(rows, device=self._mask.device), self._mask.device
+        device = self._mask.device
+        kept = moved(torch.tensor(rows), device)
         packed = pack([_tail(*pair) for pair in zip(continued, self._next[kept].tolist(), strict=True)])
         n, length = packed.ids.shape
         seen = torch.ones(n, length, length).tril() if packed.seen is None else packed.seen

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks.performance import gpu
-from benchmarks.performance.gpu import Event, Part, run_parts, summarize
+from benchmarks.performance.gpu import Event, Part, count_waits, run_parts, summarize
 
 
 def test_a_part_that_fails_or_has_no_time_does_not_stop_the_others() -> None:
@@ -34,6 +36,22 @@ def test_kernels_that_overlap_count_once_as_busy_time() -> None:
     assert [(kernel["name"], kernel["calls"]) for kernel in summary["top"]] == [("a", 2), ("b", 1), ("c", 1)]
     assert summary["top"][0]["share"] == pytest.approx(500 / 750)
     assert summarize([], 1.0)["idle_share"] is None
+
+
+def test_waits_for_the_gpu_are_counted_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[str] = []
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def run() -> None:
+        for _ in range(3):  # the sentence of PyTorch
+            warnings.warn("called a synchronizing CUDA operation (Triggered internally at x.cpp:145.)", stacklevel=1)
+        warnings.warn("something else", stacklevel=1)
+
+    line = run.__code__.co_firstlineno + 2
+    assert count_waits(run) == {f"test_gpu.py:{line}": 3}
+    with pytest.raises(ZeroDivisionError):
+        count_waits(lambda: 1 // 0)
+    assert modes == ["warn", "default"] * 2
 
 
 @pytest.mark.process
