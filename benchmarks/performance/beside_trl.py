@@ -5,6 +5,10 @@ of each. All begin with one adapter, cloned from the oracle. TRL plays through `
 step, with the prompt of that step and the text that was written, and its reward is the return of its episode. Prompts,
 texts, LoRA, optimiser, clipping and temperature are the same on both sides; `CONFIG` is TRL's whole configuration.
 
+The careful loop (`benchmarks.performance.careful_loop`) acts and updates on the samples of a training of ours, which
+is not counted. It computes full sequences, keeps nothing from one pass to the next, and writes texts by transformers,
+as TRL does.
+
 Each side runs in a process of its own with one thread, and they take turns: one rollout and one update at a time. Shown
 are seconds of processor time per 1,000 environment steps, the peak of memory above the loaded model, and the return
 and the success of the episodes that ended in each turn. Needs `trl` and `datasets` (docs/guide/bridges.md).
@@ -18,8 +22,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -38,6 +42,10 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 import poad_sb3
 from benchmarks.files import RESULTS, write_picture, write_result
 from benchmarks.options import one_of
+from benchmarks.performance.careful_loop import Distribution, Workload
+from benchmarks.performance.our_loop import OurLoop, Setting
+from benchmarks.performance.synthetic import TaskSizes
+from benchmarks.performance.throughput import act, make_loop
 from benchmarks.performance.timing import resident_bytes
 from benchmarks.reports.plots import style
 from benchmarks.reports.tables import show_records
@@ -102,12 +110,14 @@ class Side(NamedTuple):
         arguments: Arguments beside those that all have.
         shares_prefixes: Whether sequences that begin alike become a tree; equal prompts are written to once without it.
         caches_scores: Whether the scores of a state are kept until the weights change.
+        is_careful: Whether the careful loop acts and updates instead.
     """
 
     algorithm: str
     arguments: Mapping[str, Any]
     shares_prefixes: bool = True
     caches_scores: bool = True
+    is_careful: bool = False
 
 
 TRL = "TRL GRPO, free text"
@@ -120,6 +130,8 @@ SIDES: Mapping[str, Side | None] = {
     "GRPO, trie, no cached scores": Side("GRPO", _GRPO, caches_scores=False),
     "GRPO, trie, no cached scores, no shared prefixes": Side("GRPO", _GRPO, shares_prefixes=False, caches_scores=False),
     "POAD, trie": Side("POAD", _POAD),
+    "careful loop, free text": Side("POAD", {**_POAD, **_FREE}, is_careful=True),
+    "careful loop, trie": Side("POAD", _POAD, is_careful=True),
 }
 
 
@@ -163,6 +175,13 @@ class Turns:
         if not self._pipe.recv():
             raise SystemExit
         self._started = time.process_time()
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Leave the time of a block out of the turn."""
+        begun = time.process_time()
+        yield
+        self._started += time.process_time() - begun
 
 
 class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
@@ -235,6 +254,34 @@ def train_ours(side: Side, folder: Path, turns: Turns) -> None:
     warm_start(model, folder / "start.zip")
     model.policy.lm.packs_trees &= side.shares_prefixes
     model.learn(10**9, _AtRollouts(turns, side))
+
+
+def train_carefully(side: Side, folder: Path, turns: Turns) -> None:
+    """Act and update by the careful loop on the samples of a training of ours, a turn at a time."""
+    generates = "max_new_tokens" in side.arguments
+    workload = Workload(
+        Distribution.VOCABULARY if generates else Distribution.TRIE, generates, MAX_NEW_TOKENS, CLIP_RANGE,
+        ent_coef=0.0, max_grad_norm=MAX_GRAD_NORM, learning_rate=LEARNING_RATE,
+    )  # fmt: skip
+    arguments = {**side.arguments, "clip_range": CLIP_RANGE, "max_grad_norm": MAX_GRAD_NORM}
+    arguments |= {"ent_coef": 0.0, "temperature": 1.0}
+    setting = Setting(
+        poad_sb3.POAD, arguments, TaskSizes(), workload, N_STEPS, BATCH, n_epochs=1, n_envs=N_ENVS,
+        make_env=lambda: make_env(turns), model=MODEL,
+    )  # fmt: skip
+    ours = OurLoop(setting)
+    warm_start(ours.model, folder / "start.zip")
+    while True:
+        turns.next()
+        with turns.uncounted():
+            ours.rollout()
+            samples, loop = ours.samples(), make_loop(ours)
+        act(loop, samples, N_ENVS)
+        loop.last_values([sample.prompt for sample in samples[-N_ENVS:]])
+        loop.minibatch(samples)
+        turns.env_steps = len(samples)
+        with turns.uncounted():
+            ours.update()
 
 
 def train_trl(folder: Path, turns: Turns) -> None:
@@ -310,6 +357,8 @@ def run(name: str, folder: Path, pipe: Connection) -> None:
     with suppress(SystemExit):
         if side is None:
             train_trl(folder, turns)
+        elif side.is_careful:
+            train_carefully(side, folder, turns)
         else:
             train_ours(side, folder, turns)
 
@@ -326,12 +375,14 @@ def take_turns(names: list[str], folder: Path, n_turns: int, note: Callable[[dic
         processes[-1].start()
         child_end.close()
     turns: dict[str, list[Turn]] = {name: [] for name in names}
-    peaks: dict[str, int] = {}
+    peaks: dict[str, int | None] = {}
     for _ in range(n_turns):
         for name, pipe in pipes.items():
             pipe.send(True)
-            turn, peaks[name] = pipe.recv()
+            turn, peak = pipe.recv()
             turns[name].append(turn)
+            side = SIDES[name]
+            peaks[name] = None if side is not None and side.is_careful else peak
         note({name: row(of, turns.get(TRL), peaks[name]) for name, of in turns.items()})
     for pipe in pipes.values():
         pipe.send(False)
@@ -339,14 +390,14 @@ def take_turns(names: list[str], folder: Path, n_turns: int, note: Callable[[dic
         process.join(60)
 
 
-def row(turns: list[Turn], others: list[Turn] | None, peak: int) -> dict[str, Any]:
-    """Return the medians of a side, and the curves over its turns."""
+def row(turns: list[Turn], others: list[Turn] | None, peak: int | None) -> dict[str, Any]:
+    """Return the medians of a side, and the curves over its turns; the careful loop's process holds more than it."""
     costs = [1e3 * turn.seconds / turn.env_steps for turn in turns]
     ratios = [1e3 * other.seconds / other.env_steps / cost for cost, other in zip(costs, others or (), strict=False)]
     return {
         "core_seconds_per_1000_steps": round(median(costs), 1),
         "times_cheaper_than_trl": round(median(ratios), 2) if ratios else None,
-        "peak_mib": round(peak / 2**20),
+        "peak_mib": None if peak is None else round(peak / 2**20),
         "env_steps": [turn.env_steps for turn in turns],
         "core_seconds": [round(turn.seconds, 1) for turn in turns],
         "mean_return": [round(sum(turn.returns) / max(1, len(turn.returns)), 3) for turn in turns],
@@ -367,7 +418,7 @@ def draw(rows: Mapping[str, Any]) -> Figure:
     left.margins(x=0.15)
     for name in rows:
         side = SIDES[name]
-        if side is None or (side.shares_prefixes and side.caches_scores):  # the others take the same steps
+        if side is None or side == Side(side.algorithm, side.arguments):  # the others take the same steps
             right.plot(np.cumsum(rows[name]["env_steps"]), rows[name]["mean_return"], marker="o", label=name)
     right.set(xlabel="environment steps", ylabel="mean return of the episodes that ended")
     right.legend(fontsize=8)

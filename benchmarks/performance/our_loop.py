@@ -34,7 +34,7 @@ class Setting(NamedTuple):
         n_epochs: Epochs of policy and critic.
         timed_samples: Samples of a minibatch for timing the plain loop: its time is linear in them here.
         n_envs: Number of environments.
-        env_id: Id of a registered task with listed actions instead of the synthetic one.
+        make_env: Function that makes an environment with listed actions, instead of the synthetic task.
         model: `model` of the policy instead of random weights.
     """
 
@@ -47,7 +47,7 @@ class Setting(NamedTuple):
     n_epochs: int = 5
     timed_samples: int = 64
     n_envs: int = 4
-    env_id: str | None = None
+    make_env: Callable[[], gym.Env[Any, Any]] | None = None
     model: str | None = None
 
 
@@ -81,7 +81,7 @@ SETTINGS["smollm2"] = Setting(
     n_steps=32,
     timed_samples=16,
     n_envs=8,
-    env_id="Overcooked-TomatoSalad-v0",
+    make_env=partial(gym.make, "Overcooked-TomatoSalad-v0"),
     model="smollm2",
 )
 
@@ -149,8 +149,7 @@ class OurLoop:
         of_policy = {"model": setting.model or partial(make_model, "6m", vocabulary)}
         rate = setting.workload.learning_rate
         self.setting = setting
-        task = setting.env_id
-        make_env = partial(SyntheticTask, setting.sizes) if task is None else partial(gym.make, task)
+        make_env = setting.make_env or partial(SyntheticTask, setting.sizes)
         envs = DummyVecEnv([lambda: ShownActions(make_env())] * (n_envs or setting.n_envs))
         self.model = setting.algorithm(
             "LLMPolicy", envs, learning_rate=rate, critic_learning_rate=rate, target_kl=None, seed=0,
@@ -164,7 +163,8 @@ class OurLoop:
         """Fill the buffer."""
         model = self.model
         assert model.env is not None
-        with _scripted(self._action) if self.setting.workload.generates else nullcontext():
+        is_scripted = self.setting.workload.generates and self.setting.make_env is None
+        with _scripted(self._action) if is_scripted else nullcontext():
             model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps)
 
     def update(self) -> None:
@@ -178,7 +178,7 @@ class OurLoop:
 
     def samples(self) -> list[Sample]:
         """Return the rollout in the form of the plain loop."""
-        buffer, listed = self.model.rollout_buffer, self._listed()
+        buffer, listed = self.model.rollout_buffer, {} if self.setting.workload.generates else self._listed()
         flat, samples = buffer.all_samples(), []
         for number, path in enumerate(flat.paths):
             units = slice(int(buffer._offsets[number]), int(buffer._offsets[number + 1]))
