@@ -11,11 +11,19 @@ from benchmarks.studies.values_inside import ACTION_LEVEL, DUELING_8, STATE_8
 
 _PRIOR = {"temperature": 4.0}
 """The pocket model was not made for these tasks; see docs/environments/foreign.md, "Training"."""
+LAKE = Task(
+    "frozen-lake",
+    "TextArena-FrozenLake-v0",
+    8_192,
+    Evaluation(every=1_024, episodes=50),
+    arguments=_PRIOR,
+)
 BALL = Task(
     "go-to-red-ball",
     "BabyAIText-GoToRedBallNoDists-v0",
     12_288,
     Evaluation(every=2_048, episodes=40),
+    tuned_on=LAKE,
     arguments=_PRIOR,
 )
 TREASURE = Task(
@@ -23,15 +31,7 @@ TREASURE = Task(
     "TextWorld-TreasureHunter-v0",
     6_144,
     Evaluation(every=1_536, episodes=20),
-    tuned_on=BALL,
-    arguments=_PRIOR,
-)
-LAKE = Task(
-    "frozen-lake",
-    "TextArena-FrozenLake-v0",
-    8_192,
-    Evaluation(every=1_024, episodes=50),
-    tuned_on=BALL,
+    tuned_on=LAKE,
     arguments=_PRIOR,
 )
 _ARMS = (DUELING_8, STATE_8, ACTION_LEVEL, TWOSOME, GRPO)
@@ -47,7 +47,7 @@ FOREIGN = Comparing(
         Planned(DUELING_8.name, GRPO.name, Prediction.NOT_SETTLED, (BALL.name,), gated=False),
     ),
     (
-        "Rates are those of go-to-red-ball. TextArena has no oracle; its line is the reward of a game that is won.",
+        "Rates are those of frozen-lake. TextArena has no oracle; its line is the reward of a game that is won.",
         "Dueling 0.8 is POAD with a critic of `values-inside`; state 0.8 has the same decay without values inside.",
     ),
     tuple(range(600, 608)),
