@@ -6,8 +6,8 @@ step, with the prompt of that step and the text that was written, and its reward
 texts, LoRA, optimiser, clipping and temperature are the same on both sides; `CONFIG` is TRL's whole configuration.
 
 The careful loop (`benchmarks.performance.careful_loop`) acts and updates on the samples of a training of ours, which
-is not counted. It computes full sequences, keeps nothing from one pass to the next, and writes texts by transformers,
-as TRL does.
+is not counted, those of one environment. It computes full sequences, keeps nothing from one pass to the next, and
+writes texts by transformers, as TRL does.
 
 Each side runs in a process of its own with one thread, and they take turns: one rollout and one update at a time. Shown
 are seconds of processor time per 1,000 environment steps, the peak of memory above the loaded model, and the return
@@ -257,7 +257,7 @@ def train_ours(side: Side, folder: Path, turns: Turns) -> None:
 
 
 def train_carefully(side: Side, folder: Path, turns: Turns) -> None:
-    """Act and update by the careful loop on the samples of a training of ours, a turn at a time."""
+    """Act and update by the careful loop on samples of a training of ours, a turn at a time."""
     generates = "max_new_tokens" in side.arguments
     workload = Workload(
         Distribution.VOCABULARY if generates else Distribution.TRIE, generates, MAX_NEW_TOKENS, CLIP_RANGE,
@@ -275,9 +275,9 @@ def train_carefully(side: Side, folder: Path, turns: Turns) -> None:
         turns.next()
         with turns.uncounted():
             ours.rollout()
-            samples, loop = ours.samples(), make_loop(ours)
+            samples, loop = ours.samples()[::N_ENVS], make_loop(ours)  # of one environment: it is slow
         act(loop, samples, N_ENVS)
-        loop.last_values([sample.prompt for sample in samples[-N_ENVS:]])
+        loop.last_values([samples[-1].prompt])
         loop.minibatch(samples)
         turns.env_steps = len(samples)
         with turns.uncounted():
