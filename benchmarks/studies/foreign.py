@@ -1,4 +1,4 @@
-"""`foreign`: POAD, its control, action level, TWOSOME and GRPO on three tasks that others have written."""
+"""`foreign`: POAD, action level, TWOSOME and GRPO on three tasks that others have written."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction
 from benchmarks.studies.engine.jobs import Evaluation
 from benchmarks.studies.engine.tuning import Task
-from benchmarks.studies.tasks import GRPO, TWOSOME
-from benchmarks.studies.values_inside import ACTION_LEVEL, DUELING_8, STATE_8
+from benchmarks.studies.tasks import FOOD, GRPO, TWOSOME
+from benchmarks.studies.values_inside import ACTION_LEVEL, DUELING_8
 
 _PRIOR = {"temperature": 4.0}
 """The pocket model was not made for these tasks; see docs/environments/foreign.md, "Training"."""
@@ -16,6 +16,7 @@ LAKE = Task(
     "TextArena-FrozenLake-v0",
     8_192,
     Evaluation(every=1_024, episodes=50),
+    tuned_on=FOOD,
     arguments=_PRIOR,
 )
 BALL = Task(
@@ -23,7 +24,7 @@ BALL = Task(
     "BabyAIText-GoToRedBallNoDists-v0",
     12_288,
     Evaluation(every=2_048, episodes=40),
-    tuned_on=LAKE,
+    tuned_on=FOOD,
     arguments=_PRIOR,
 )
 TREASURE = Task(
@@ -31,10 +32,10 @@ TREASURE = Task(
     "TextWorld-TreasureHunter-v0",
     6_144,
     Evaluation(every=1_536, episodes=20),
-    tuned_on=LAKE,
+    tuned_on=FOOD,
     arguments=_PRIOR,
 )
-_ARMS = (DUELING_8, STATE_8, ACTION_LEVEL, TWOSOME, GRPO)
+_ARMS = (DUELING_8, ACTION_LEVEL, TWOSOME, GRPO)
 
 FOREIGN = Comparing(
     "foreign",
@@ -47,8 +48,8 @@ FOREIGN = Comparing(
         Planned(DUELING_8.name, GRPO.name, Prediction.NOT_SETTLED, (BALL.name,), gated=False),
     ),
     (
-        "Rates are those of frozen-lake. TextArena has no oracle; its line is the reward of a game that is won.",
-        "Dueling 0.8 is POAD with a critic of `values-inside`; state 0.8 has the same decay without values inside.",
+        "Rates are those of food-preparation. TextArena has no oracle; its line is the reward of a game that is won.",
+        "Dueling 0.8 is POAD with a critic of `values-inside`.",
     ),
     tuple(range(600, 608)),
 )
