@@ -1,12 +1,14 @@
 """Tokens a second of the policy's own decoding and of a server of vLLM on the same machine, with SmolLM2.
 
 Both continue the same kinds of prompt, of one chat turn, by texts of a fixed length (no token ends one), in turns. No
-prompt is repeated, so that the server's cache holds no more than their common beginning. Writes engines.json.
+prompt is repeated, so that the server's cache holds no more than their common beginning. Writes engines.json, where
+rows of other sizes stay if they were measured on such a processor with the same settings.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import statistics
 import tempfile
@@ -20,9 +22,10 @@ import numpy as np
 import torch
 import typer
 
-from benchmarks.files import write_result
+from benchmarks.files import RESULTS, write_result
 from benchmarks.performance.timing import in_turns
 from benchmarks.reports.tables import show_records
+from lang_bench.runner.machine import describe_machine
 from poad_sb3 import POAD
 from poad_sb3.cli.engine import LOG, free_url, program, serve_arguments, serving
 from poad_sb3.distributions import EndpointDistribution, FreeDistribution
@@ -43,16 +46,21 @@ def engines(
     dtype: str = "float32",
     device: str = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Of each of the two.")] = 1,
-    turns: int = 3,
+    turns: Annotated[int, typer.Option(min=1, help="Measurements of each size.")] = 3,
 ) -> None:
     """Time texts written by the policy's own decoding and by vLLM."""
     torch.set_num_threads(threads)
     os.environ["OMP_NUM_THREADS"] = str(threads)  # of the server
 
+    settings = {"dtype": dtype, "device": device, "threads": threads}
+    conditions = {**settings, **{name: describe_machine()[name] for name in ("cpu", "cpu_capability")}}
+    file = RESULTS / "engines.json"
+    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    kept = before["rows"] if all(before.get(name) == value for name, value in conditions.items()) else {}
+
     def record(rows: dict[str, Any]) -> None:
         show_records("tokens a second", rows, ("own decoding", "vLLM", "ratio"))
-        settings = {"dtype": dtype, "device": device, "threads": threads, "turns": turns}
-        write_result("engines", {**settings, "rows": rows})  # a later row may not end
+        write_result("engines", {**settings, "rows": {**kept, **rows}})  # a later row may not end
 
     sizes = [(n, length) for length in tokens or (32, 128) for n in texts or (8, 32, 64)]
     tokens_per_second("smollm2", sizes, program(engine), record, dtype=dtype, device=device, turns=turns)
@@ -114,6 +122,7 @@ def tokens_per_second(
             row: dict[str, Any] = {name: round(statistics.median(of), 1) for name, of in rates.items()}
             if command is not None:
                 row["ratio"] = round(statistics.median(np.divide(rates["vLLM"], rates["own decoding"])), 2)
+            row["turns"] = turns
             row["rates"] = {name: [round(rate, 1) for rate in of] for name, of in rates.items()}
             rows[f"{n} texts of {length} tokens"] = row
             record(rows)
