@@ -169,19 +169,23 @@ class Turns:
             turn = Turn(time.process_time() - self._started, self.env_steps, self.returns, self.successes)
             self._pipe.send((turn, resident_bytes("VmHWM") - self.loaded))
         else:
-            Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-            self.loaded = resident_bytes("VmRSS")
+            self._begin_peak()
         self.env_steps, self.returns, self.successes = 0, [], []
         if not self._pipe.recv():
             raise SystemExit
         self._started = time.process_time()
 
+    def _begin_peak(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")
+        self.loaded = resident_bytes("VmRSS")
+
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Leave the time of a block out of the turn."""
+        """Leave the time and the memory of a block out of the turn."""
         begun = time.process_time()
         yield
         self._started += time.process_time() - begun
+        self._begin_peak()
 
 
 class EpisodeRecorder(gym.Wrapper[Any, Any, Any, Any]):
@@ -276,12 +280,11 @@ def train_carefully(side: Side, folder: Path, turns: Turns) -> None:
         with turns.uncounted():
             ours.rollout()
             samples, loop = ours.samples()[::N_ENVS], make_loop(ours)  # of one environment: it is slow
+            ours.update()
         act(loop, samples, N_ENVS)
         loop.last_values([samples[-1].prompt])
         loop.minibatch(samples)
         turns.env_steps = len(samples)
-        with turns.uncounted():
-            ours.update()
 
 
 def train_trl(folder: Path, turns: Turns) -> None:
@@ -375,14 +378,12 @@ def take_turns(names: list[str], folder: Path, n_turns: int, note: Callable[[dic
         processes[-1].start()
         child_end.close()
     turns: dict[str, list[Turn]] = {name: [] for name in names}
-    peaks: dict[str, int | None] = {}
+    peaks: dict[str, int] = {}
     for _ in range(n_turns):
         for name, pipe in pipes.items():
             pipe.send(True)
-            turn, peak = pipe.recv()
+            turn, peaks[name] = pipe.recv()
             turns[name].append(turn)
-            side = SIDES[name]
-            peaks[name] = None if side is not None and side.is_careful else peak
         note({name: row(of, turns.get(TRL), peaks[name]) for name, of in turns.items()})
     for pipe in pipes.values():
         pipe.send(False)
@@ -390,14 +391,14 @@ def take_turns(names: list[str], folder: Path, n_turns: int, note: Callable[[dic
         process.join(60)
 
 
-def row(turns: list[Turn], others: list[Turn] | None, peak: int | None) -> dict[str, Any]:
-    """Return the medians of a side, and the curves over its turns; the careful loop's process holds more than it."""
+def row(turns: list[Turn], others: list[Turn] | None, peak: int) -> dict[str, Any]:
+    """Return the medians of a side, and the curves over its turns."""
     costs = [1e3 * turn.seconds / turn.env_steps for turn in turns]
     ratios = [1e3 * other.seconds / other.env_steps / cost for cost, other in zip(costs, others or (), strict=False)]
     return {
         "core_seconds_per_1000_steps": round(median(costs), 1),
         "times_cheaper_than_trl": round(median(ratios), 2) if ratios else None,
-        "peak_mib": None if peak is None else round(peak / 2**20),
+        "peak_mib": round(peak / 2**20),
         "env_steps": [turn.env_steps for turn in turns],
         "core_seconds": [round(turn.seconds, 1) for turn in turns],
         "mean_return": [round(sum(turn.returns) / max(1, len(turn.returns)), 3) for turn in turns],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.performance import beside_trl
-from benchmarks.performance.beside_trl import BATCH, N_ENVS, SIDES, TRL, Turn, Turns, clone, draw, row, train_ours
+from benchmarks.performance.beside_trl import N_ENVS, N_STEPS, SIDES, TRL, Turn, Turns, clone, draw, row
 
 
 def test_a_ratio_is_the_median_over_the_turns() -> None:
@@ -39,8 +39,9 @@ def test_every_side_trains_a_turn(name: str, start: Path) -> None:
     side = SIDES[name]
     assert side is not None
     with pytest.raises(SystemExit):
-        train_ours(side, start, Turns(side_end))
+        (beside_trl.train_carefully if side.is_careful else beside_trl.train_ours)(side, start, Turns(side_end))
     turn, _ = driver_end.recv()
-    assert 0 < turn.env_steps <= BATCH
+    assert 0 < turn.env_steps <= beside_trl.BATCH
+    assert turn.env_steps == N_STEPS or not side.is_careful
     assert turn.seconds > 0
     assert len(turn.returns) == len(turn.successes) >= N_ENVS  # the time limit ends every episode
