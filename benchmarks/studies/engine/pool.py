@@ -97,8 +97,9 @@ def _do(job: Job) -> tuple[Piece, dict[str, Any]]:
 
 
 def _failure(job: Job, error: Exception) -> JobFailedError:
+    cause, _, fix = str(error).rstrip(".").partition(" Fix: ")
     return JobFailedError(
-        f"Expected {job} to be done; got {type(error).__name__}: {str(error).rstrip('.')}. "
-        "Fix: correct the cause. The pieces before it are kept, and the same command resumes.",
+        f"Expected {job} to be done; got {type(error).__name__}: {cause.rstrip('.')}. "
+        f"Fix: {fix or 'correct the cause'}. The pieces before it are kept, and the same command resumes.",
         "".join(traceback.format_exception(error)),
     )

@@ -18,7 +18,8 @@ from studies_users import LOG, FailingJob, KilledJob, LoggedJob, job, result
 from benchmarks.errors import JobFailedError, StudyError
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.pool import work
+from benchmarks.studies.engine.pool import _failure, work
+from poad_sb3.errors import PoadError
 
 HERE = Path(__file__).parents[2] / "support"
 
@@ -95,6 +96,15 @@ def test_a_job_that_fails_holds_up_no_other(tmp_path: Path, log: Callable[[], li
         (job(0, FailingJob).name, True),
         (job(2, FailingJob).name, True),
     ], "at once, not at the end"
+
+
+def test_the_fix_of_a_job_that_fails_is_that_of_its_error() -> None:
+    failure = _failure(job(1), PoadError("Expected 2 ranks; got 1. Fix: n_procs=2."))
+    assert str(failure).endswith(
+        "got PoadError: Expected 2 ranks; got 1. Fix: n_procs=2. "
+        "The pieces before it are kept, and the same command resumes."
+    )
+    assert "no luck. Fix: correct the cause. The pieces" in str(_failure(job(1), RuntimeError("no luck")))
 
 
 def test_a_folder_that_takes_no_pieces_is_told_before_any_work(tmp_path: Path, log: Callable[[], list[str]]) -> None:
