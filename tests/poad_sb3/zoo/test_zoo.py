@@ -19,7 +19,7 @@ from huggingface_hub import constants
 from poad_runs import Run
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from standins import ModelHubStandIn
+from standins import ModelHubStandIn, Status
 
 from lang_envs import ENV_ROWS
 from poad_sb3 import GRPO, NTPO, POAD, CheckpointError
@@ -27,7 +27,7 @@ from poad_sb3.cli.zoo import FRESH_SEED, SEED, draw_curve
 from poad_sb3.errors import ExportError
 from poad_sb3.zoo import SHIPPED, Row, find_agent, find_row, push_to_hub, read_rows, trained_folder, write_row
 from poad_sb3.zoo.adapters import digest_of, load_adapter, require_public, write_adapter
-from poad_sb3.zoo.hub import _LARGEST
+from poad_sb3.zoo.hub import _LARGEST, download
 from poad_sb3.zoo.rows import CURVE, ROWS, agrees
 
 ID = "KeyToken-v0"
@@ -454,6 +454,43 @@ def test_a_download_that_is_too_large_is_not_begun(
     with pytest.raises(CheckpointError, match=rf"Expected an agent .*; got {name} of [\d,]+ bytes, over 99. Fix:"):
         POAD.load_from_hub("ann/agent")
     assert {request.method for request in hub.requests[before:] if "resolve" in request.path} == {"HEAD"}
+
+
+def test_a_download_is_of_the_commit_whose_sizes_were_checked(
+    hub: ModelHubStandIn, trained: POAD, monkeypatch: pytest.MonkeyPatch
+):
+    push_to_hub(trained, "ann/agent")
+    repository = hub.models["ann/agent"]
+    ((first, files),) = repository.commits.items()
+    larger = {**files, "row.json": files["row.json"] + b" "}
+    monkeypatch.setitem(_LARGEST, "row.json", len(files["row.json"]))
+    hub.when("/row.json", lambda: repository.commit(larger, "main"))  # when its size is asked for
+    row, path = download("ann/agent")
+    assert (path.parent.name, digest_of(path)) == (first, row.sha256)
+    assert (path.parent / "row.json").read_bytes() == files["row.json"]
+
+
+def test_a_commit_that_goes_away_during_its_download_is_one_error(hub: ModelHubStandIn, trained: POAD):
+    push_to_hub(trained, "ann/agent")
+    repository = hub.models["ann/agent"]
+    ((first, files),) = repository.commits.items()
+
+    def replace_first() -> None:
+        repository.commit({**files, "row.json": files["row.json"] + b" "}, "main")
+        del repository.commits[first]
+
+    hub.when("/row.json", lambda: hub.when("/row.json", replace_first))  # after its size
+    with pytest.raises(CheckpointError, match=r"Expected an agent of poad_sb3 in ann/agent; got .*404"):
+        download("ann/agent")
+
+
+def test_a_repository_whose_sizes_were_not_checked_is_not_downloaded(hub: ModelHubStandIn, trained: POAD):
+    push_to_hub(trained, "ann/agent")
+    asked = len(hub.requests)
+    hub.fail(Status(401), path="/api/models/ann/agent")
+    with pytest.raises(CheckpointError, match=r"Expected an agent of poad_sb3 in ann/agent; got .*401"):
+        download("ann/agent")
+    assert not any("resolve" in request.path for request in hub.requests[asked:])
 
 
 def test_an_agent_in_the_cache_loads_without_a_network(
