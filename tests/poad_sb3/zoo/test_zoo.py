@@ -213,6 +213,34 @@ def test_a_download_has_numbers_as_arguments_of_its_environment(tmp_path):
     load_adapter(POAD, path, digest_of(path), foreign=True, env=env)
 
 
+@pytest.mark.parametrize(
+    ("part", "sizes", "message"),
+    [
+        ("", {"n_envs": 10**9}, "n_envs is 1000000000 instead of an integer of at most 256"),
+        ("arguments", {"micro_batches": 2**30}, "micro_batches is 1073741824 instead of"),
+        ("arguments", {"max_new_tokens": 10**9}, "max_new_tokens is 1000000000 instead of"),
+        ("arguments", {"max_thought_tokens": 10**9}, "max_thought_tokens is 1000000000 instead of"),
+        ("policy_kwargs", {"lora": {"r": 10**9}}, r"lora\.r is 1000000000 instead of"),
+        ("policy_kwargs", {"critic_arch": [10**9]}, r"critic_arch\[0\] is 1000000000 instead of"),
+        ("policy_kwargs", {"critic_arch": [1] * 10**5}, "critic_arch is 100000 instead of a list of at most 8"),
+        ("env_kwargs", {"n_tokens": 10**9}, "numbers up to 32,768 .*; got KeyToken-v0 with {'n_tokens': 1000000000}"),
+        ("env_kwargs", {"max_action_length": 10**9}, "numbers up to 32,768"),
+    ],
+)
+def test_a_download_with_large_sizes_is_refused_before_anything_is_made(
+    part: str, sizes: dict[str, Any], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(*_: Any) -> None:
+        raise AssertionError("The environment was made.")
+
+    monkeypatch.setattr("poad_sb3.zoo.adapters.make_envs", make)
+    _, path = find_agent(ID, folder)
+    parts = {"": lambda about: about, "policy_kwargs": lambda about: about["arguments"]["policy_kwargs"]}
+    change_file(path, lambda about: parts.get(part, lambda about: about[part])(about).update(sizes))
+    with pytest.raises(CheckpointError, match=f"{message}.* Fix: "):
+        load_adapter(POAD, path, digest_of(path), foreign=True)
+
+
 @pytest.mark.parametrize("model", ["owner/model", "../model", "/tmp", "~/models/x", "C:\\model", "a/b/c"])
 def test_a_download_names_no_local_model(
     model: str, trained: POAD, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
