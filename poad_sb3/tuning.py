@@ -6,7 +6,7 @@ import json
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,7 +219,6 @@ def run_trials(
     Raises:
         MissingExtraError: If optuna is not installed, or Ray.
         WorkerError: If there is no such cluster, or it is too small.
-        BrokenExecutor: If a process of this machine was killed; the next call tries its trials again.
     """
     left = n_trials - len(ended_trials(study))
     if left <= 0:
@@ -240,7 +239,7 @@ def run_trials(
             raise
         except (Exception, KeyboardInterrupt) as error:
             errors.append(error)
-            if is_ending.is_set() or isinstance(error, KeyboardInterrupt | BrokenExecutor):
+            if is_ending.is_set() or isinstance(error, KeyboardInterrupt):
                 trial.set_user_attr(_AGAIN, True)  # the next command begins it again
                 study.enqueue_trial(tried)
             raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,12 +77,6 @@ def tune(
     except KeyboardInterrupt:
         echo("poad: interrupted; the same command continues.", err=True)
         raise typer.Exit(INTERRUPTED) from None
-    except BrokenExecutor:
-        fail(
-            "A process that trained was killed. The same command tries its trials again. "
-            "Fix: if memory is short, fewer --workers.",
-            STOPPED,
-        )
     except Exception as error:  # environments may raise anything
         fail(f"A trial stopped ({type(error).__name__}: {error}). The same command continues with the next.", STOPPED)
     arguments = best_arguments(study, search)

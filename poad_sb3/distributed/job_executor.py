@@ -6,7 +6,8 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import connection, get_context, parent_process
 from typing import Any, ParamSpec, TypeVar
 
@@ -22,11 +23,13 @@ from poad_sb3.distributed.ray_cluster import (
 from poad_sb3.distributed.ray_executor import Worker
 from poad_sb3.errors import WorkerError
 
-__all__ = ["RayJobs", "end_with_parent", "job_executor"]
+__all__ = ["ProcessJobs", "RayJobs", "end_with_parent", "job_executor"]
 
 _DEMAND = {"CPU": 1.0}
 _RETRIES = 3
-"""Number of times that a job whose actor is lost begins again."""
+"""Number of times that a job whose worker is lost begins again."""
+_SECONDS_TO_END = 1.0
+"""Time between the loss of a process to Ctrl-C and the shutdown of its executor, at most."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,7 +48,50 @@ def job_executor(n_workers: int, ray: str | None = None) -> Executor:
     """
     if ray is not None:
         return RayJobs(n_workers, ray)
-    return ProcessPoolExecutor(n_workers, mp_context=get_context("spawn"), initializer=_start)
+    return ProcessJobs(n_workers)
+
+
+class ProcessJobs(Executor):
+    """Jobs in processes of this machine.
+
+    A lost process is made again, and its job begins again; the others go on, as each process is a pool of its own. A
+    job that is lost too often raises `WorkerError`.
+
+    Args:
+        n_workers: Number of jobs that run at a time.
+    """
+
+    def __init__(self, n_workers: int) -> None:
+        self._threads = ThreadPoolExecutor(n_workers)
+        self._pools: dict[int, ProcessPoolExecutor] = {}
+        self._is_ending = threading.Event()
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a function in a process."""
+        return self._threads.submit(self._run, partial(fn, *args, **kwargs))
+
+    def _run(self, job: Callable[[], T]) -> T:
+        thread = threading.get_ident()
+        for _ in range(_RETRIES + 1):
+            if thread not in self._pools:
+                self._pools[thread] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_start)
+            try:
+                return self._pools[thread].submit(job).result()
+            except BrokenExecutor:
+                del self._pools[thread]
+            if self._is_ending.wait(_SECONDS_TO_END):  # Ctrl-C ends the processes, and then this one
+                raise CancelledError
+        raise WorkerError(
+            f"Expected an answer of a worker; its process was killed {_RETRIES + 1} times. "
+            "Fix: if memory is short, fewer --workers."
+        )
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes, after the jobs that run; one that is lost from now on raises `CancelledError`."""
+        self._is_ending.set()
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        for pool in list(self._pools.values()):
+            pool.shutdown(wait)
 
 
 class RayJobs(Executor):

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 import lang_envs
 from lang_envs.errors import LangEnvsError
 from lang_envs.files import replacing
-from lang_envs.report.schemas import compile_schema
+from lang_envs.report.schemas import WrongValueError, compile_schema
 from poad_sb3.errors import CheckpointError, NoEffectWarning, PoadError
 from poad_sb3.language_model import smollm2
 from poad_sb3.pocket import SHIPPED_MODELS
@@ -55,6 +55,18 @@ _FOREIGN: Mapping[str, frozenset[str]] = {
     "policy_kwargs.lora": frozenset({"r", "lora_alpha", "lora_dropout", "bias", "target_modules", "use_rslora"}),
 }
 """Settings that a download may have: others of transformers and peft can name modules to import."""
+_LARGEST_NUMBER = 32_768
+"""Largest number among the arguments of the environment of a download."""
+_SIZES: dict[str, dict[str, Any]] = {
+    "n_envs": {"type": "integer", "maximum": 256},
+    "micro_batches": {"type": "integer", "maximum": 1_024},
+    "max_new_tokens": {"type": "integer", "maximum": _LARGEST_NUMBER},
+    "max_thought_tokens": {"type": "integer", "maximum": _LARGEST_NUMBER},
+    "lora": {**_MAYBE_MAPPING, "properties": {"r": {"type": "integer", "maximum": 1_024}}},
+    "critic_arch": {"type": "array", "items": {"type": "integer", "maximum": 4_096}, "maxItems": 8},
+}
+"""Bounds of the settings of a download that memory follows: its tensors are compared once the model is made."""
+_check_sizes = compile_schema({**_MAPPING, "properties": _SIZES})
 
 
 def write_adapter(model: Any, path: Path, *, critic: bool = False) -> None:
@@ -137,7 +149,7 @@ def read_adapter(path: Path, sha256: str | None) -> tuple[dict[str, Any], dict[s
 
 
 def require_harmless(about: Mapping[str, Any]) -> None:
-    """Refuse settings of a download that could run code, or reach for other things than its base model.
+    """Refuse settings of a download that could run code, reach for more than its base model, or fill the memory.
 
     Raises:
         CheckpointError: If there are any.
@@ -150,6 +162,13 @@ def require_harmless(about: Mapping[str, Any]) -> None:
                 f"Expected {owner} of an agent from the hub among {sorted(_FOREIGN[owner])}; got {unknown[0]!r}. "
                 "Fix: pass agents with other settings on as checkpoints, among people who trust each other."
             )
+    try:
+        _check_sizes({**arguments, **policy, "n_envs": about["n_envs"]})
+    except WrongValueError as error:
+        raise CheckpointError(
+            f"Expected an agent of moderate size from the hub; {error}. "
+            "Fix: pass larger agents on as checkpoints, among people who trust each other."
+        ) from error
 
 
 def require_public(model: str) -> None:
@@ -202,11 +221,14 @@ def load_adapter(
         if "model" in recorded and "model" not in replaced:
             require_public(recorded["model"])
     if env is None and foreign:
-        are_numbers = all(isinstance(value, int | float) for value in about["env_kwargs"].values())
+        are_numbers = all(
+            isinstance(value, int | float) and abs(value) <= _LARGEST_NUMBER for value in about["env_kwargs"].values()
+        )
         if about["env_id"] not in gym.registry or not are_numbers:
             raise CheckpointError(
-                "Expected a registered environment, with numbers as its arguments, in an agent from the hub; got "
-                f"{about['env_id']} with {about['env_kwargs']}. Fix: if you trust them, env=gym.make(...)."
+                f"Expected a registered environment, with numbers up to {_LARGEST_NUMBER:,} as its arguments, in an "
+                f"agent from the hub; got {about['env_id']} with {about['env_kwargs']}. "
+                "Fix: if you trust them, env=gym.make(...)."
             )
     policy_kwargs = {**recorded, **replaced}
     arguments = {**about["arguments"], "generation_endpoint": None, **given, "policy_kwargs": policy_kwargs}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from dataclasses import asdict, replace
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 
 import huggingface_hub
 from huggingface_hub import CommitOperationAdd, EvalResult, HfApi, ModelCard, ModelCardData
-from huggingface_hub.errors import DryRunError
+from huggingface_hub.errors import DryRunError, LocalEntryNotFoundError
 
 import lang_envs
 from poad_sb3.errors import CheckpointError, ExportError
@@ -84,16 +83,9 @@ def download(repo_id: str, revision: str | None = None, token: str | None = None
     Raises:
         CheckpointError: If it cannot be downloaded, is too large, or is no agent of this package.
     """
-    snapshot: Any = partial(
-        huggingface_hub.snapshot_download, repo_id, revision=revision, token=token, allow_patterns=[*_LARGEST]
-    )
     try:
-        with contextlib.suppress(DryRunError):  # without a network an agent of the client's cache is loaded
-            for file in snapshot(dry_run=True):
-                if file.file_size > _LARGEST[file.filename]:
-                    raise ValueError(f"{file.filename} of {file.file_size:,} bytes, over {_LARGEST[file.filename]:,}")
-        folder = snapshot()  # both of one commit
-        row, path = row_of(loads((Path(folder) / _ROW).read_text(encoding="utf-8"))), Path(folder) / _FILE
+        folder = _snapshot(repo_id, revision, token)
+        row, path = row_of(loads((folder / _ROW).read_text(encoding="utf-8"))), folder / _FILE
         if not path.is_file():
             raise FileNotFoundError(f"no {_FILE}")
     except Exception as error:
@@ -102,6 +94,24 @@ def download(repo_id: str, revision: str | None = None, token: str | None = None
             "Fix: name a repository of push_to_hub; for a private one, `hf auth login`."
         ) from error
     return row, path
+
+
+def _snapshot(repo_id: str, revision: str | None, token: str | None) -> Path:
+    """Return the folder of an agent's files, all of the commit whose sizes were checked before."""
+    snapshot: Any = partial(huggingface_hub.snapshot_download, repo_id, token=token, allow_patterns=[*_LARGEST])
+    try:
+        files = snapshot(revision=revision, dry_run=True)
+    except DryRunError as error:  # without a network an agent of the client's cache is loaded
+        try:
+            return Path(snapshot(revision=revision, local_files_only=True))
+        except LocalEntryNotFoundError:
+            raise error.__cause__ or error from None
+    if not files:
+        raise FileNotFoundError(f"no {_ROW}")
+    for file in files:
+        if file.file_size > _LARGEST[file.filename]:
+            raise ValueError(f"{file.filename} of {file.file_size:,} bytes, over {_LARGEST[file.filename]:,}")
+    return Path(snapshot(revision=files[0].commit_hash))
 
 
 def _card(row: Row, repo_id: str, curve: str | None) -> ModelCard:

@@ -6,7 +6,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 from benchmarks.errors import JobFailedError
@@ -46,8 +45,7 @@ def work(
         watch: Called with every job that is done, and at once with one that failed, as the rest may run for hours.
 
     Raises:
-        JobFailedError: First of the errors that jobs have raised, when all other jobs are done; at once if a process
-            was killed.
+        JobFailedError: First of the errors that jobs have raised, when all other jobs are done.
         StudyError: If no piece can be written.
         WorkerError: If there is no such cluster, or it is too small.
     """
@@ -55,14 +53,14 @@ def work(
     end = None if seconds is None else time.monotonic() + seconds
     running: dict[Future[tuple[Piece, dict[str, Any]]], Job] = {}
     failed: dict[str, JobFailedError] = {}
-    n_done, is_broken = 0, False
+    n_done = 0
     with job_executor(n_workers, ray) as executor:
         while True:
             jobs = {job.name: job for job in listed()}
             excluded = {job.name for job in running.values()} | failed.keys()
             todo = [job for name, job in jobs.items() if name not in excluded and pieces.find(job) is None]
             in_time = end is None or time.monotonic() < end
-            for job in todo[: n_workers - len(running)] if in_time and not is_broken else ():
+            for job in todo[: n_workers - len(running)] if in_time else ():
                 running[executor.submit(_do, job)] = job
             if not running:
                 break
@@ -71,12 +69,6 @@ def work(
                 try:
                     result, surroundings = future.result()
                     pieces.put(job, result, {**surroundings, **measured})
-                except BrokenProcessPool:  # the pool takes no more jobs, but some may have been done before
-                    is_broken = True
-                    failed[job.name] = JobFailedError(
-                        f"Expected {job} to be done; a process that trained was killed, it may have been this one. "
-                        "Fix: if memory is short, fewer --workers. What was done is kept, and the same command resumes."
-                    )
                 except Exception as error:  # of the job, of a worker that was lost too often, or of the disk
                     failed[job.name] = error if isinstance(error, JobFailedError) else _failure(job, error)
                 n_done += job.name not in failed
@@ -97,8 +89,9 @@ def _do(job: Job) -> tuple[Piece, dict[str, Any]]:
 
 
 def _failure(job: Job, error: Exception) -> JobFailedError:
+    cause, _, fix = str(error).rstrip(".").partition(" Fix: ")
     return JobFailedError(
-        f"Expected {job} to be done; got {type(error).__name__}: {str(error).rstrip('.')}. "
-        "Fix: correct the cause. The pieces before it are kept, and the same command resumes.",
+        f"Expected {job} to be done; got {type(error).__name__}: {cause.rstrip('.')}. "
+        f"Fix: {fix or 'correct the cause'}. The pieces before it are kept, and the same command resumes.",
         "".join(traceback.format_exception(error)),
     )

@@ -7,18 +7,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
 
 import pytest
-from studies_users import LOG, FailingJob, KilledJob, LoggedJob, job, result
+from studies_users import LOG, FailingJob, KilledJob, LoggedJob, job
 
 from benchmarks.errors import JobFailedError, StudyError
 from benchmarks.studies.engine.jobs import Job
 from benchmarks.studies.engine.pieces import Pieces
-from benchmarks.studies.engine.pool import work
+from benchmarks.studies.engine.pool import _failure, work
+from poad_sb3.errors import PoadError
 
 HERE = Path(__file__).parents[2] / "support"
 
@@ -97,6 +95,15 @@ def test_a_job_that_fails_holds_up_no_other(tmp_path: Path, log: Callable[[], li
     ], "at once, not at the end"
 
 
+def test_the_fix_of_a_job_that_fails_is_that_of_its_error() -> None:
+    failure = _failure(job(1), PoadError("Expected 2 ranks; got 1. Fix: n_procs=2."))
+    assert str(failure).endswith(
+        "got PoadError: Expected 2 ranks; got 1. Fix: n_procs=2. "
+        "The pieces before it are kept, and the same command resumes."
+    )
+    assert "no luck. Fix: correct the cause. The pieces" in str(_failure(job(1), RuntimeError("no luck")))
+
+
 def test_a_folder_that_takes_no_pieces_is_told_before_any_work(tmp_path: Path, log: Callable[[], list[str]]) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StudyError, match="a folder that pieces can be written to"):
@@ -104,25 +111,12 @@ def test_a_folder_that_takes_no_pieces_is_told_before_any_work(tmp_path: Path, l
     assert log() == []
 
 
-def test_a_worker_that_is_killed_is_told_from_one_that_fails(tmp_path: Path) -> None:
-    with pytest.raises(JobFailedError, match="a process that trained was killed"):
-        work(lambda: [job(0, KilledJob)], Pieces(tmp_path), {})
-
-
-def test_jobs_that_were_done_before_a_worker_was_killed_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.process
+def test_a_job_whose_process_is_killed_holds_up_no_other(
+    tmp_path: Path, log: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class BreakingPool(ThreadPoolExecutor):
-        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-            answer: Future[Any] = Future()
-            if args[0].seed % 2:
-                answer.set_exception(BrokenProcessPool())
-            else:
-                answer.set_result((result(), {}))
-            return answer
-
-    monkeypatch.setattr("benchmarks.studies.engine.pool.job_executor", lambda n_workers, ray: BreakingPool(n_workers))
-    pieces, jobs = Pieces(tmp_path), [job(seed) for seed in range(9)]
-    with pytest.raises(JobFailedError, match="a process that trained was killed"):
-        work(lambda: jobs, pieces, {}, n_workers=8)
-    assert [pieces.find(job) is not None for job in jobs] == [True, False] * 4 + [False], "the ninth is not begun"
+    monkeypatch.setattr("poad_sb3.distributed.job_executor._RETRIES", 1)
+    jobs = [job(0, LoggedJob), job(1, KilledJob), job(2, LoggedJob)]
+    with pytest.raises(JobFailedError, match=r"seed 1 .* killed 2 times. Fix: if memory is short, .* resumes\.$"):
+        work(lambda: jobs, Pieces(tmp_path / "pieces"), {})
+    assert log() == [job(0, LoggedJob).name, job(2, LoggedJob).name]

@@ -19,7 +19,7 @@ from huggingface_hub import constants
 from poad_runs import Run
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from standins import ModelHubStandIn
+from standins import ModelHubStandIn, Status
 
 from lang_envs import ENV_ROWS
 from poad_sb3 import GRPO, NTPO, POAD, CheckpointError
@@ -27,7 +27,7 @@ from poad_sb3.cli.zoo import FRESH_SEED, SEED, draw_curve
 from poad_sb3.errors import ExportError
 from poad_sb3.zoo import SHIPPED, Row, find_agent, find_row, push_to_hub, read_rows, trained_folder, write_row
 from poad_sb3.zoo.adapters import digest_of, load_adapter, require_public, write_adapter
-from poad_sb3.zoo.hub import _LARGEST
+from poad_sb3.zoo.hub import _LARGEST, download
 from poad_sb3.zoo.rows import CURVE, ROWS, agrees
 
 ID = "KeyToken-v0"
@@ -211,6 +211,34 @@ def test_a_download_has_numbers_as_arguments_of_its_environment(tmp_path):
     with pytest.raises(CheckpointError, match=r"with numbers .*; got MultiKey-v0 with {'reward': 'all'}. Fix: .*env="):
         load_adapter(POAD, path, digest_of(path), foreign=True)
     load_adapter(POAD, path, digest_of(path), foreign=True, env=env)
+
+
+@pytest.mark.parametrize(
+    ("part", "sizes", "message"),
+    [
+        ("", {"n_envs": 10**9}, "n_envs is 1000000000 instead of an integer of at most 256"),
+        ("arguments", {"micro_batches": 2**30}, "micro_batches is 1073741824 instead of"),
+        ("arguments", {"max_new_tokens": 10**9}, "max_new_tokens is 1000000000 instead of"),
+        ("arguments", {"max_thought_tokens": 10**9}, "max_thought_tokens is 1000000000 instead of"),
+        ("policy_kwargs", {"lora": {"r": 10**9}}, r"lora\.r is 1000000000 instead of"),
+        ("policy_kwargs", {"critic_arch": [10**9]}, r"critic_arch\[0\] is 1000000000 instead of"),
+        ("policy_kwargs", {"critic_arch": [1] * 10**5}, "critic_arch is 100000 instead of a list of at most 8"),
+        ("env_kwargs", {"n_tokens": 10**9}, "numbers up to 32,768 .*; got KeyToken-v0 with {'n_tokens': 1000000000}"),
+        ("env_kwargs", {"max_action_length": 10**9}, "numbers up to 32,768"),
+    ],
+)
+def test_a_download_with_large_sizes_is_refused_before_anything_is_made(
+    part: str, sizes: dict[str, Any], message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(*_: Any) -> None:
+        raise AssertionError("The environment was made.")
+
+    monkeypatch.setattr("poad_sb3.zoo.adapters.make_envs", make)
+    _, path = find_agent(ID, folder)
+    parts = {"": lambda about: about, "policy_kwargs": lambda about: about["arguments"]["policy_kwargs"]}
+    change_file(path, lambda about: parts.get(part, lambda about: about[part])(about).update(sizes))
+    with pytest.raises(CheckpointError, match=f"{message}.* Fix: "):
+        load_adapter(POAD, path, digest_of(path), foreign=True)
 
 
 @pytest.mark.parametrize("model", ["owner/model", "../model", "/tmp", "~/models/x", "C:\\model", "a/b/c"])
@@ -454,6 +482,43 @@ def test_a_download_that_is_too_large_is_not_begun(
     with pytest.raises(CheckpointError, match=rf"Expected an agent .*; got {name} of [\d,]+ bytes, over 99. Fix:"):
         POAD.load_from_hub("ann/agent")
     assert {request.method for request in hub.requests[before:] if "resolve" in request.path} == {"HEAD"}
+
+
+def test_a_download_is_of_the_commit_whose_sizes_were_checked(
+    hub: ModelHubStandIn, trained: POAD, monkeypatch: pytest.MonkeyPatch
+):
+    push_to_hub(trained, "ann/agent")
+    repository = hub.models["ann/agent"]
+    ((first, files),) = repository.commits.items()
+    larger = {**files, "row.json": files["row.json"] + b" "}
+    monkeypatch.setitem(_LARGEST, "row.json", len(files["row.json"]))
+    hub.when("/row.json", lambda: repository.commit(larger, "main"))  # when its size is asked for
+    row, path = download("ann/agent")
+    assert (path.parent.name, digest_of(path)) == (first, row.sha256)
+    assert (path.parent / "row.json").read_bytes() == files["row.json"]
+
+
+def test_a_commit_that_goes_away_during_its_download_is_one_error(hub: ModelHubStandIn, trained: POAD):
+    push_to_hub(trained, "ann/agent")
+    repository = hub.models["ann/agent"]
+    ((first, files),) = repository.commits.items()
+
+    def replace_first() -> None:
+        repository.commit({**files, "row.json": files["row.json"] + b" "}, "main")
+        del repository.commits[first]
+
+    hub.when("/row.json", lambda: hub.when("/row.json", replace_first))  # after its size
+    with pytest.raises(CheckpointError, match=r"Expected an agent of poad_sb3 in ann/agent; got .*404"):
+        download("ann/agent")
+
+
+def test_a_repository_whose_sizes_were_not_checked_is_not_downloaded(hub: ModelHubStandIn, trained: POAD):
+    push_to_hub(trained, "ann/agent")
+    asked = len(hub.requests)
+    hub.fail(Status(401), path="/api/models/ann/agent")
+    with pytest.raises(CheckpointError, match=r"Expected an agent of poad_sb3 in ann/agent; got .*401"):
+        download("ann/agent")
+    assert not any("resolve" in request.path for request in hub.requests[asked:])
 
 
 def test_an_agent_in_the_cache_loads_without_a_network(
