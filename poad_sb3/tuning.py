@@ -341,8 +341,8 @@ def best_arguments(study: optuna.Study, search: Search) -> dict[str, Any]:
     ended = ended_trials(study)
     if not any(trial.state.name == "COMPLETE" for trial in ended):
         raise PoadError(
-            f"Expected a completed trial; all {len(ended)} were refused, pruned or stopped, so there is no preset. "
-            "Fix: more --trials, or other arguments in --set."
+            f"Expected a completed trial; all {len(ended)} were refused, pruned, stopped or killed, so there is no "
+            "preset. Fix: more --trials, or other arguments in --set."
         )
     return search.arguments_with(study.best_params)
 

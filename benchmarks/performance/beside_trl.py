@@ -6,7 +6,8 @@ step, with the prompt of that step and the text that was written, and its reward
 texts, LoRA, optimiser, clipping and temperature are the same on both sides; `CONFIG` is TRL's whole configuration.
 
 The careful loop (`benchmarks.performance.careful_loop`) acts and updates on the samples of a training of ours, which
-is not counted, those of one environment. It computes full sequences, keeps nothing from one pass to the next, and
+is not timed, those of one environment; shown are all returns of that training. The peak is a lower bound, since memory
+that the training has held is used again. The loop computes full sequences, keeps nothing from one pass to the next, and
 writes texts by transformers, as TRL does.
 
 Each side runs in a process of its own with one thread, and they take turns: one rollout and one update at a time. Shown
@@ -419,7 +420,7 @@ def draw(rows: Mapping[str, Any]) -> Figure:
     left.margins(x=0.15)
     for name in rows:
         side = SIDES[name]
-        if side is None or side == Side(side.algorithm, side.arguments):  # the others take the same steps
+        if side is None or (side.shares_prefixes and side.caches_scores and not side.is_careful):
             right.plot(np.cumsum(rows[name]["env_steps"]), rows[name]["mean_return"], marker="o", label=name)
     right.set(xlabel="environment steps", ylabel="mean return of the episodes that ended")
     right.legend(fontsize=8)

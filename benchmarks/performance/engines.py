@@ -52,8 +52,9 @@ def engines(
     torch.set_num_threads(threads)
     os.environ["OMP_NUM_THREADS"] = str(threads)  # of the server
 
-    settings = {"dtype": dtype, "device": device, "threads": threads}
-    conditions = {**settings, **{name: describe_machine()[name] for name in ("cpu", "cpu_capability")}}
+    settings: dict[str, Any] = {"dtype": dtype, "device": device, "threads": threads}
+    settings["gpu"] = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else None
+    conditions = {**settings, **{name: describe_machine()[name] for name in ("cpu", "cpu_capability", "versions")}}
     file = RESULTS / "engines.json"
     before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     kept = before["rows"] if all(before.get(name) == value for name, value in conditions.items()) else {}

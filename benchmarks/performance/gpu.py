@@ -221,8 +221,11 @@ class Trainings:
             "rollout": self._profile(rollout),
             "update": self._profile(algorithm.train),
         }
-        if _is_cuda(self.device):  # behind the update, which clears the cache of scores
-            result["waits_in_a_rollout"] = {"env_steps": algorithm.n_steps * algorithm.n_envs, **count_waits(rollout)}
+        if _is_cuda(self.device):  # after the update, which clears the cache of scores
+            result["syncs_in_a_rollout"] = {
+                "env_steps": algorithm.n_steps * algorithm.n_envs,
+                "by_line": count_syncs(rollout),
+            }
         return result
 
     def memory(self, seconds: float) -> dict[str, Any]:
@@ -277,17 +280,18 @@ class _Episodes(BaseCallback):
         return True
 
 
-def count_waits(run: Callable[[], object]) -> dict[str, int]:
-    """Count the calls that wait for the GPU while a function runs, by file and line, the most frequent first."""
+def count_syncs(run: Callable[[], object]) -> dict[str, int]:
+    """Count the synchronizing calls that PyTorch reports while a function runs, by line, the most frequent first."""
+    before = torch.cuda.get_sync_debug_mode()
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+            warnings.filterwarnings("always", "called a synchronizing")
             run()
     finally:
-        torch.cuda.set_sync_debug_mode("default")
-    waits = [warning for warning in caught if "called a synchronizing" in str(warning.message)]
-    return dict(Counter(f"{Path(wait.filename).name}:{wait.lineno}" for wait in waits).most_common())
+        torch.cuda.set_sync_debug_mode(before)
+    syncs = [warning for warning in caught if "called a synchronizing" in str(warning.message)]
+    return dict(Counter(f"{'/'.join(Path(sync.filename).parts[-2:])}:{sync.lineno}" for sync in syncs).most_common())
 
 
 def _events(profiler: Any, device: DeviceType) -> Iterator[Event]:

@@ -28,8 +28,8 @@ __all__ = ["ProcessJobs", "RayJobs", "end_with_parent", "job_executor"]
 _DEMAND = {"CPU": 1.0}
 _RETRIES = 3
 """Number of times that a job whose worker is lost begins again."""
-_SECONDS_TO_END = 1.0
-"""Time between the loss of a process to Ctrl-C and the shutdown of its executor, at most."""
+_PAUSE = 1.0
+"""Seconds before a lost job begins again: Ctrl-C ends the processes first, and in this time the executor too."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,10 +52,10 @@ def job_executor(n_workers: int, ray: str | None = None) -> Executor:
 
 
 class ProcessJobs(Executor):
-    """Jobs in processes of this machine.
+    """Jobs on this machine, each in a process of its own.
 
-    A lost process is made again, and its job begins again; the others go on, as each process is a pool of its own. A
-    job that is lost too often raises `WorkerError`.
+    A job whose process is lost begins again in a new one, and the others go on. A job that is lost too often raises
+    `WorkerError`.
 
     Args:
         n_workers: Number of jobs that run at a time.
@@ -63,35 +63,35 @@ class ProcessJobs(Executor):
 
     def __init__(self, n_workers: int) -> None:
         self._threads = ThreadPoolExecutor(n_workers)
-        self._pools: dict[int, ProcessPoolExecutor] = {}
         self._is_ending = threading.Event()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run a function in a process."""
+        """Run a function in a process.
+
+        Raises:
+            RuntimeError: After `shutdown`.
+        """
         return self._threads.submit(self._run, partial(fn, *args, **kwargs))
 
     def _run(self, job: Callable[[], T]) -> T:
-        thread = threading.get_ident()
+        error: BrokenExecutor | None = None
         for _ in range(_RETRIES + 1):
-            if thread not in self._pools:
-                self._pools[thread] = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_start)
             try:
-                return self._pools[thread].submit(job).result()
-            except BrokenExecutor:
-                del self._pools[thread]
-            if self._is_ending.wait(_SECONDS_TO_END):  # Ctrl-C ends the processes, and then this one
+                with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_start) as pool:
+                    return pool.submit(job).result()
+            except BrokenExecutor as broken:
+                error = broken
+            if self._is_ending.wait(_PAUSE):
                 raise CancelledError
         raise WorkerError(
-            f"Expected an answer of a worker; its process was killed {_RETRIES + 1} times. "
-            "Fix: if memory is short, fewer --workers."
-        )
+            f"Expected an answer of a worker; its process ended early {_RETRIES + 1} times. "
+            "Fix: see the error above, if there is one; if memory is short, fewer --workers."
+        ) from error
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes, after the jobs that run; one that is lost from now on raises `CancelledError`."""
+        """Take no more jobs; those before still run, unless cancelled. One that is lost raises `CancelledError`."""
         self._is_ending.set()
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
-        for pool in list(self._pools.values()):
-            pool.shutdown(wait)
 
 
 class RayJobs(Executor):

@@ -65,7 +65,7 @@ class DecisionRow(NamedTuple):
 
     @property
     def counts(self) -> Sequence[int]:
-        """Number of tokens to choose from at each decision."""
+        """Number of tokens to choose from at each decision; 0 for the whole vocabulary."""
         return [*map(len, self.children)] if self.mixture is None else self.mixture.counts
 
 
@@ -455,8 +455,8 @@ def _divergence(edges: Edges, starts: Tensor, reference: Edges, children: Sequen
         reference: Distributions of the base model at these decisions.
         children: Tokens to choose from at each.
     """
-    numbers = torch.tensor([len(tokens) for tokens in children], dtype=torch.int64)
-    of = moved(torch.repeat_interleave(torch.arange(len(numbers)), numbers), starts.device)
+    counts = torch.tensor([len(tokens) for tokens in children], dtype=torch.int64)
+    of = moved(torch.repeat_interleave(torch.arange(len(counts)), counts), starts.device)
     within = torch.arange(len(of), device=of.device) - reference.starts[of]
     log_probs = edges.log_probs[starts[of] + within]
     return log_probs.new_zeros(len(children)).index_add(0, of, log_probs.exp() * (log_probs - reference.log_probs))

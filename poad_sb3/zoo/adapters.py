@@ -60,6 +60,7 @@ _LARGEST_NUMBER = 32_768
 _SIZES: dict[str, dict[str, Any]] = {
     "n_envs": {"type": "integer", "maximum": 256},
     "micro_batches": {"type": "integer", "maximum": 1_024},
+    "max_tokens_per_forward": {"type": ["integer", "null"], "maximum": _LARGEST_NUMBER},
     "max_new_tokens": {"type": "integer", "maximum": _LARGEST_NUMBER},
     "max_thought_tokens": {"type": "integer", "maximum": _LARGEST_NUMBER},
     "lora": {**_MAYBE_MAPPING, "properties": {"r": {"type": "integer", "maximum": 1_024}}},

@@ -101,7 +101,7 @@ def _snapshot(repo_id: str, revision: str | None, token: str | None) -> Path:
     snapshot: Any = partial(huggingface_hub.snapshot_download, repo_id, token=token, allow_patterns=[*_LARGEST])
     try:
         files = snapshot(revision=revision, dry_run=True)
-    except DryRunError as error:  # without a network an agent of the client's cache is loaded
+    except DryRunError as error:  # the hub does not answer, or refuses: an agent of the client's cache
         try:
             return Path(snapshot(revision=revision, local_files_only=True))
         except LocalEntryNotFoundError:

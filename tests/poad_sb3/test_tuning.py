@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import optuna
 import pytest
-from tuning_users import LOG, end_when_told, killed_training
+from tuning_users import LOG, killed_training, wait_to_be_killed
 from typer.testing import CliRunner
 
 from poad_sb3 import GRPO, POAD
@@ -221,18 +222,20 @@ def test_a_trial_whose_process_is_killed_begins_again_a_few_times_and_counts_onc
     monkeypatch.setattr("poad_sb3.tuning.job_executor", lambda n_workers, ray: job_executor(n_workers))
     run_trials(study, search, 2, lambda *_: None, ray="auto")  # in one process of this machine
     assert [trial.state.name for trial in ended_trials(study)] == ["FAIL", "COMPLETE"]
-    assert "its process was killed 2 times. Fix: if memory is short" in study.trials[0].user_attrs["error"]
+    assert "its process ended early 2 times. Fix: see the error above" in study.trials[0].user_attrs["error"]
     assert sorted((tmp_path / "log").read_text().split()) == ["0.1", "0.1", "0.2"]
 
 
 @pytest.mark.process
-def test_a_job_whose_process_ends_with_its_executor_does_not_begin_again(tmp_path: Path) -> None:
+def test_a_job_that_ctrl_c_ends_does_not_begin_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("poad_sb3.distributed.job_executor._PAUSE", 60.0)
     executor = job_executor(1)
-    answer = executor.submit(end_when_told, tmp_path)
-    while not (tmp_path / "begun").exists():
+    answer = executor.submit(wait_to_be_killed, tmp_path / "pid")
+    while not ((tmp_path / "pid").exists() or answer.done()):
         time.sleep(0.05)
-    executor.shutdown(wait=False)  # as Ctrl-C, which ends processes too
-    (tmp_path / "go").touch()
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)  # Ctrl-C ends the processes first
+    time.sleep(1)
+    executor.shutdown(wait=False)
     assert isinstance(answer.exception(30), CancelledError)
 
 

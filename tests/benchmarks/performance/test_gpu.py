@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks.performance import gpu
-from benchmarks.performance.gpu import Event, Part, count_waits, run_parts, summarize
+from benchmarks.performance.gpu import Event, Part, count_syncs, run_parts, summarize
 
 
 def test_a_part_that_fails_or_has_no_time_does_not_stop_the_others() -> None:
@@ -38,20 +38,20 @@ def test_kernels_that_overlap_count_once_as_busy_time() -> None:
     assert summarize([], 1.0)["idle_share"] is None
 
 
-def test_waits_for_the_gpu_are_counted_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    modes: list[str] = []
+def test_syncs_are_counted_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[str | int] = []
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
 
     def run() -> None:
         for _ in range(3):  # the sentence of PyTorch
             warnings.warn("called a synchronizing CUDA operation (Triggered internally at x.cpp:145.)", stacklevel=1)
-        warnings.warn("something else", stacklevel=1)
 
     line = run.__code__.co_firstlineno + 2
-    assert count_waits(run) == {f"test_gpu.py:{line}": 3}
+    assert count_syncs(run) == {f"performance/test_gpu.py:{line}": 3}
     with pytest.raises(ZeroDivisionError):
-        count_waits(lambda: 1 // 0)
-    assert modes == ["warn", "default"] * 2
+        count_syncs(lambda: 1 // 0)
+    assert modes == ["warn", 0] * 2
 
 
 @pytest.mark.process

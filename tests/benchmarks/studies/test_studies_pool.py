@@ -117,6 +117,6 @@ def test_a_job_whose_process_is_killed_holds_up_no_other(
 ) -> None:
     monkeypatch.setattr("poad_sb3.distributed.job_executor._RETRIES", 1)
     jobs = [job(0, LoggedJob), job(1, KilledJob), job(2, LoggedJob)]
-    with pytest.raises(JobFailedError, match=r"seed 1 .* killed 2 times. Fix: if memory is short, .* resumes\.$"):
+    with pytest.raises(JobFailedError, match=r"seed 1 .* ended early 2 times. Fix: see the error .* resumes\.$"):
         work(lambda: jobs, Pieces(tmp_path / "pieces"), {})
     assert log() == [job(0, LoggedJob).name, job(2, LoggedJob).name]

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -235,8 +237,8 @@ def test_a_download_with_large_sizes_is_refused_before_anything_is_made(
 
     monkeypatch.setattr("poad_sb3.zoo.adapters.make_envs", make)
     _, path = find_agent(ID, folder)
-    parts = {"": lambda about: about, "policy_kwargs": lambda about: about["arguments"]["policy_kwargs"]}
-    change_file(path, lambda about: parts.get(part, lambda about: about[part])(about).update(sizes))
+    keys = {"": (), "policy_kwargs": ("arguments", "policy_kwargs")}.get(part, (part,))
+    change_file(path, lambda about: reduce(getitem, keys, about).update(sizes))
     with pytest.raises(CheckpointError, match=f"{message}.* Fix: "):
         load_adapter(POAD, path, digest_of(path), foreign=True)
 
