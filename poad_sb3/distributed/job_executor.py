@@ -52,7 +52,7 @@ def job_executor(n_workers: int, ray: str | None = None) -> Executor:
 
 
 class ProcessJobs(Executor):
-    """Jobs on this machine, each in a process of its own.
+    """Jobs in processes of this machine, which take one job after another: a process needs seconds to begin.
 
     A job whose process is lost begins again in a new one, and the others go on. A job that is lost too often raises
     `WorkerError`.
@@ -63,6 +63,7 @@ class ProcessJobs(Executor):
 
     def __init__(self, n_workers: int) -> None:
         self._threads = ThreadPoolExecutor(n_workers)
+        self._idle: list[ProcessPoolExecutor] = []  # of one process each, so that no loss ends another
         self._is_ending = threading.Event()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -77,10 +78,19 @@ class ProcessJobs(Executor):
         error: BrokenExecutor | None = None
         for _ in range(_RETRIES + 1):
             try:
-                with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_start) as pool:
-                    return pool.submit(job).result()
+                pool = self._idle.pop()
+            except IndexError:
+                pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_start)
+            try:
+                result = pool.submit(job).result()
             except BrokenExecutor as broken:
                 error = broken
+            except BaseException:
+                self._idle.append(pool)
+                raise
+            else:
+                self._idle.append(pool)
+                return result
             if self._is_ending.wait(_PAUSE):
                 raise CancelledError
         raise WorkerError(
@@ -92,6 +102,8 @@ class ProcessJobs(Executor):
         """Take no more jobs; those before still run, unless cancelled. One that is lost raises `CancelledError`."""
         self._is_ending.set()
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        while self._idle:
+            self._idle.pop().shutdown(wait)
 
 
 class RayJobs(Executor):
