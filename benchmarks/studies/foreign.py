@@ -11,29 +11,13 @@ from benchmarks.studies.values_inside import ACTION_LEVEL, DUELING_8
 
 _PRIOR = {"temperature": 4.0}
 """The pocket model was not made for these tasks; see docs/environments/foreign.md, "Training"."""
-LAKE = Task(
-    "frozen-lake",
-    "TextArena-FrozenLake-v0",
-    8_192,
-    Evaluation(every=1_024, episodes=50),
-    tuned_on=FOOD,
-    arguments=_PRIOR,
-)
-BALL = Task(
-    "go-to-red-ball",
-    "BabyAIText-GoToRedBallNoDists-v0",
-    12_288,
-    Evaluation(every=2_048, episodes=40),
-    tuned_on=FOOD,
-    arguments=_PRIOR,
-)
-TREASURE = Task(
-    "treasure-hunter",
-    "TextWorld-TreasureHunter-v0",
-    6_144,
-    Evaluation(every=1_536, episodes=20),
-    tuned_on=FOOD,
-    arguments=_PRIOR,
+LAKE, BALL, TREASURE = (
+    Task(name, env_id, steps, Evaluation(every, episodes), FOOD, arguments=_PRIOR)
+    for name, env_id, steps, every, episodes in (
+        ("frozen-lake", "TextArena-FrozenLake-v0", 8_192, 1_024, 50),
+        ("go-to-red-ball", "BabyAIText-GoToRedBallNoDists-v0", 12_288, 2_048, 40),
+        ("treasure-hunter", "TextWorld-TreasureHunter-v0", 6_144, 1_536, 20),
+    )
 )
 _ARMS = (DUELING_8, ACTION_LEVEL, TWOSOME, GRPO)
 
