@@ -178,7 +178,7 @@ class Turns:
         self._started = time.process_time()
 
     def _begin_peak(self) -> None:
-        ctypes.CDLL(None).malloc_trim(0)  # or what was held before is used again, and no peak
+        ctypes.CDLL(None).malloc_trim(0)  # memory that is free but held would be used again without raising the peak
         Path("/proc/self/clear_refs").write_text("5")
         self.loaded = resident_bytes("VmRSS")
 
@@ -268,10 +268,10 @@ def train_carefully(side: Side, folder: Path, turns: Turns) -> None:
     generates = "max_new_tokens" in side.arguments
     workload = Workload(
         Distribution.VOCABULARY if generates else Distribution.TRIE, generates, MAX_NEW_TOKENS, CLIP_RANGE,
-        ent_coef=0.0, max_grad_norm=MAX_GRAD_NORM, learning_rate=LEARNING_RATE,
+        ent_coef=_OURS["ent_coef"], max_grad_norm=MAX_GRAD_NORM, learning_rate=LEARNING_RATE,
     )  # fmt: skip
-    arguments = {**side.arguments, "clip_range": CLIP_RANGE, "max_grad_norm": MAX_GRAD_NORM}
-    arguments |= {"ent_coef": 0.0, "temperature": 1.0}
+    shared = {name: _OURS[name] for name in ("clip_range", "max_grad_norm", "ent_coef", "temperature")}
+    arguments = {**shared, **side.arguments}
     setting = Setting(
         poad_sb3.POAD, arguments, TaskSizes(), workload, N_STEPS, BATCH, n_epochs=1, n_envs=N_ENVS,
         make_env=lambda: make_env(turns), model=MODEL,
@@ -303,7 +303,7 @@ def train_trl(folder: Path, turns: Turns) -> None:
     tokenizer = AutoTokenizer.from_pretrained(folder / "adapter", padding_side="left")
     base = AutoModelForCausalLM.from_pretrained(smollm2.fetch(), dtype=torch.float32)
     model = PeftModel.from_pretrained(base, folder / "adapter", is_trainable=True)
-    for parameter in model.parameters():  # read the mapped file, as the checks of the other sides do: it is no peak
+    for parameter in model.parameters():  # reads the weights from disk, so that they are not part of the peak
         parameter.detach().sum()
     envs = [TextAction(make_env(turns)) for _ in range(N_ENVS)]
 
@@ -377,8 +377,9 @@ def run(name: str, folder: Path, pipe: Connection) -> None:
 
 def take_turns(names: list[str], folder: Path, n_turns: int, note: Callable[[dict[str, Any]], None]) -> None:
     """Let the sides take turns, and pass the rows to `note` after each round."""
-    # By default glibc maps each large block anew, which takes TRL, whose blocks are the largest, an eighth of its time.
-    os.environ |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30)}
+    # By default glibc returns large blocks of memory to the system at once. TRL uses the largest blocks, and by an
+    # estimate would spend an eighth of its time on asking for them again.
+    os.environ.update({"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(8 << 30)})
     context, pipes, processes = get_context("spawn"), dict[str, Connection](), []
     for name in names:
         pipes[name], child_end = context.Pipe()
