@@ -81,16 +81,14 @@ class ProcessJobs(Executor):
                 pool = self._idle.pop()
             except IndexError:
                 pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_start)
+            error = None
             try:
-                result = pool.submit(job).result()
+                return pool.submit(job).result()
             except BrokenExecutor as broken:
                 error = broken
-            except BaseException:
-                self._idle.append(pool)
-                raise
-            else:
-                self._idle.append(pool)
-                return result
+            finally:
+                if error is None:
+                    self._idle.append(pool)
             if self._is_ending.wait(_PAUSE):
                 raise CancelledError
         raise WorkerError(
