@@ -222,6 +222,7 @@ def test_a_download_has_numbers_as_arguments_of_its_environment(tmp_path):
         ("arguments", {"micro_batches": 2**30}, "micro_batches is 1073741824 instead of"),
         ("arguments", {"max_new_tokens": 10**9}, "max_new_tokens is 1000000000 instead of"),
         ("arguments", {"max_thought_tokens": 10**9}, "max_thought_tokens is 1000000000 instead of"),
+        ("policy_kwargs", {"max_tokens_per_forward": 10**9}, "max_tokens_per_forward is 1000000000 instead of"),
         ("policy_kwargs", {"lora": {"r": 10**9}}, r"lora\.r is 1000000000 instead of"),
         ("policy_kwargs", {"critic_arch": [10**9]}, r"critic_arch\[0\] is 1000000000 instead of"),
         ("policy_kwargs", {"critic_arch": [1] * 10**5}, "critic_arch is 100000 instead of a list of at most 8"),
