@@ -17,7 +17,7 @@ from benchmarks.studies.long_actions import LONG_ACTIONS
 from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.real_model import CRITICS, REAL_MODEL, CurvesOfPresets
 from benchmarks.studies.thoughts import THOUGHTS
-from benchmarks.studies.values_inside import VALUES_INSIDE
+from benchmarks.studies.values_inside import DISTRACTORS, VALUES_INSIDE
 from benchmarks.studies.values_inside_noise import VALUES_INSIDE_NOISE
 from benchmarks.studies.warm_start import WARM_START
 
@@ -34,6 +34,7 @@ ALL: tuple[Study | Comparing | Noise | CurvesOfPresets, ...] = (
     CRITIC_NOISE,
     VALUES_INSIDE,
     VALUES_INSIDE_NOISE,
+    DISTRACTORS,
     REAL_MODEL,
     CRITICS,
     FOREIGN,

@@ -130,7 +130,7 @@ class Finding(NamedTuple):
         return {
             "learning_rate": rate,
             "further": {name: value for name, value in self.arguments.items() if name != "learning_rate"},
-            "at_edge_of_rates": rate in (rates[0], rates[-1]),
+            "at_edge_of_rates": rate in (*rates[:1], *rates[-1:]),
             "runs": {str(seed): name for seed, name in self.names.items()},
             "seeds": list(self.runs),
             **{measure: rounded(estimate([self.scores(measure)]), 6) for measure in MEASURES},
@@ -181,7 +181,7 @@ class Findings(NamedTuple):
             "facts": None if self.facts is None else dict(self.facts),
             "steps": task.steps,
             "evaluation": {"every": task.evaluation.every, "episodes": task.evaluation.episodes},
-            "rates": list(tuning.rates),
+            "rates": list(tuning.rates) if tuning.methods else [],
             "tuning_seeds": list(tuning.seeds),
             "tuned_on": (task.tuned_on or task).name,
             "tuning": {
@@ -197,7 +197,7 @@ class Findings(NamedTuple):
 
     def _tried(self, name: str) -> Mapping[float, Sequence[float]]:
         arm = next(candidate for candidate in self.comparison.arms if candidate.name == name)
-        return self.tuning[arm.rate_of or name]
+        return self.tuning.get(arm.rate_of or name, {})
 
 
 class Row(NamedTuple):

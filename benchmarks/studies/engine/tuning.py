@@ -119,6 +119,7 @@ class Task(NamedTuple):
         env_kwargs: Arguments of `gym.make`.
         arguments: Arguments of all methods that differ from the preset's.
         cloning: Behaviour cloning before the training; None for none.
+        rate: Learning rate of all methods; None to tune it.
     """
 
     name: str
@@ -129,6 +130,7 @@ class Task(NamedTuple):
     env_kwargs: Mapping[str, Any] = {}
     arguments: Mapping[str, Any] = {}
     cloning: Cloning | None = None
+    rate: float | None = None
 
     def job(self, algorithm: str, seed: int, **changes: Any) -> TrainingJob:
         """Return a run with the arguments written down for the pocket model, but for some changes."""
@@ -198,7 +200,7 @@ class Comparison(NamedTuple):
     @property
     def tuning(self) -> Tuning:
         """Tuning of the learning rates."""
-        arms = {arm.name: arm for arm in self.arms if arm.rate_of is None}
+        arms = {arm.name: arm for arm in self.arms if arm.rate_of is None and self.task.rate is None}
 
         def job(name: str, rate: float, seed: int) -> TrainingJob:
             return self._tuning_job(arms[name], {"learning_rate": rate}, seed, self.task.tuned_on or self.task)
@@ -208,7 +210,7 @@ class Comparison(NamedTuple):
 
     def _rates(self, pieces: Pieces) -> dict[str, float]:
         rates = self.tuning.chosen(pieces)
-        return {arm.name: rates[arm.rate_of or arm.name] for arm in self.arms}
+        return {arm.name: self.task.rate or rates[arm.rate_of or arm.name] for arm in self.arms}
 
     def _tuning_job(self, arm: Arm, arguments: Arguments, seed: int, task: Task) -> TrainingJob:
         task = task._replace(evaluation=task.evaluation.without_tests)
