@@ -19,6 +19,7 @@ from benchmarks.studies.engine.findings import (
     Prediction,
     Row,
     Verdict,
+    find,
     judged,
 )
 from benchmarks.studies.engine.jobs import TrainingJob
@@ -57,6 +58,18 @@ def test_without_equal_budgets_there_are_no_final_runs(tmp_path: Path) -> None:
 def test_of_equal_rates_the_smaller_is_taken(tmp_path: Path) -> None:
     fill(Pieces(tmp_path), FOOD.tuning.jobs(), lambda _: result())
     assert set(FOOD.tuning.chosen(Pieces(tmp_path)).values()) == {RATES[0]}
+
+
+def test_a_task_with_a_rate_of_its_own_has_no_tuning(tmp_path: Path) -> None:
+    comparison = Comparison("test", FOOD_TASK._replace(rate=3e-4), (POAD, NTPO))
+    pieces = Pieces(tmp_path)
+    jobs = _trainings(list({job.name: job for job in comparison.jobs(OPTIONS, pieces)}.values()))
+    assert Counter(job.seed for job in jobs) == dict.fromkeys(FINAL_SEEDS, 2)
+    assert {job.arguments["learning_rate"] for job in jobs} == {3e-4}
+    fill(pieces, jobs, lambda _: result())
+    content = find(comparison, pieces, FINAL_SEEDS).to_json()
+    assert content["rates"] == []
+    assert not any(method["at_edge_of_rates"] for method in content["methods"].values())
 
 
 @pytest.mark.parametrize("seeds", [(0, 101), (), (0, 0), (-1,)], ids=str)
