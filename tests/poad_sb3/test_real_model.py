@@ -34,8 +34,8 @@ KITCHEN, HOME, CODE = (
     "VirtualHome-FoodPreparation-v0",
     "DataSciCoding-balance-scale-v0",
 )
-SMALL = {"n_steps": 4, "batch_size": 8, "n_epochs": 1, "target_kl": None, "seed": 0}
-FREE = {"action_sampling": "free", "max_new_tokens": 6, "n_steps": 2, "batch_size": 4}
+SMALL = {"n_steps": 2, "batch_size": 4, "n_epochs": 1, "target_kl": None, "seed": 0}
+FREE = {"action_sampling": "free", "max_new_tokens": 6}
 THINK = {"action_sampling": "think", "max_thought_tokens": 6}
 TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "POAD, trie, chat": ("POAD", KITCHEN, {}),
@@ -44,11 +44,7 @@ TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "POAD, free": ("POAD", CODE, FREE),
     "POAD, free, completion": ("POAD", CODE, {**FREE, "prompt": "completion"}),
     "POAD, think": ("POAD", KITCHEN, {**THINK, "gamma_thought": 0.99, "critic": "dueling", "keep_thoughts": True}),
-    "POAD, think, bfloat16": (
-        "POAD",
-        KITCHEN,
-        {**THINK, "dtype": "bfloat16", "max_thought_tokens": 3, "n_steps": 2, "batch_size": 4},
-    ),
+    "POAD, think, bfloat16": ("POAD", KITCHEN, {**THINK, "dtype": "bfloat16", "max_thought_tokens": 3}),
     "POAD, bfloat16": ("POAD", KITCHEN, {"dtype": "bfloat16"}),
     "NTPO": ("NTPO", HOME, {}),
     "NTPO, free": ("NTPO", CODE, FREE),
@@ -87,7 +83,7 @@ def smollm2_folder() -> None:
 @pytest.fixture(scope="module")
 def trained() -> Any:
     """POAD after two updates."""
-    return make("POAD", KITCHEN).learn(16)
+    return make("POAD", KITCHEN).learn(8)
 
 
 def test_the_update_reproduces_sampling_and_a_merged_model_the_policy() -> None:
@@ -140,7 +136,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(trained: Any, tmp_path: Pat
     question = ("You are in the kitchen.", ("chop nothing", "take the bowl"))
     assert resumed.policy.action_probabilities(*question) == trained.policy.action_probabilities(*question)
     for model in (trained, resumed):
-        model.learn(8, reset_num_timesteps=False)
+        model.learn(4, reset_num_timesteps=False)
     assert torch.equal(adapter_of(trained), adapter_of(resumed))
 
 
