@@ -126,6 +126,11 @@ def _served(options: Options, engine: str | None) -> tuple[Options, list[str] | 
     """Return the options with the URL of the server that `--engine` starts, and its command."""
     if engine is None:
         return options, None
+    if "generation_endpoint" in options["given"]:
+        fail(
+            f"Expected one server; got --engine {engine} and --set generation_endpoint="
+            f"{options['given']['generation_endpoint']}. Fix: leave one of them out."
+        )
     return {**options, "given": {**options["given"], "generation_endpoint": free_url()}}, program(engine)
 
 
