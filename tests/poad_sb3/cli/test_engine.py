@@ -76,13 +76,17 @@ def test_a_program_that_takes_long(
     assert line in capfd.readouterr().err
 
 
-def test_the_server_ends_with_a_training_that_fails(tmp_path: Path) -> None:
-    message = invoke(*arguments(tmp_path, f"{program(tmp_path, ANSWERS)} --max-num-seqs 4"), code=3)
+def test_the_server_ends_with_a_training_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = arguments(tmp_path, f"{program(tmp_path, ANSWERS)} --max-num-seqs 4")
+    monkeypatch.setattr(sys, "argv", ["poad", *command])  # what the run's configuration records
+    message = invoke(*command, code=3)
     assert "load_lora_adapter; got status 404" in message
     words = (tmp_path / "run/engine.log").read_text(encoding="utf-8").split()
     assert {"--enable-lora", "--max-lora-rank", "processed_logprobs", "--max-num-seqs"} <= {*words}
     with pytest.raises(ProcessLookupError):
         os.kill(int(words[words.index("process") + 1]), 0)
+    message = invoke("train", "--out", str(tmp_path / "run"), "--resume", code=1)
+    assert "Expected --engine, as when this run was last trained" in message
 
 
 def test_a_run_resumes_at_another_address(tmp_path: Path) -> None:
