@@ -2,7 +2,11 @@
 
 Both continue the same kinds of prompt, of one chat turn, by texts of a fixed length (no token ends one), in turns. No
 prompt is repeated, so that the server's cache holds no more than their common beginning. Writes engines.json, where
-rows of other sizes stay if they were measured on such a processor with the same settings.
+rows of other sizes stay if they were measured on such a processor with the same settings. The server's output is in
+runs/engine.log.
+
+    python -m benchmarks measure engines --engine .engines/vllm/bin/vllm
+    python -m benchmarks measure engines --device cuda --dtype bfloat16 --engine "vllm --gpu-memory-utilization 0.4"
 """
 
 from __future__ import annotations
@@ -11,7 +15,6 @@ import contextlib
 import json
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -23,7 +26,7 @@ import torch
 import typer
 
 from benchmarks.files import RESULTS, write_result
-from benchmarks.performance.timing import in_turns
+from benchmarks.performance.timing import gpu_name, in_turns
 from benchmarks.reports.tables import show_records
 from lang_bench.runner.machine import describe_machine
 from poad_sb3 import POAD
@@ -47,21 +50,22 @@ def engines(
     device: str = "cpu",
     threads: Annotated[int, typer.Option(min=1, help="Of each of the two.")] = 1,
     turns: Annotated[int, typer.Option(min=1, help="Measurements of each size.")] = 3,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file with the results.")] = None,
 ) -> None:
     """Time texts written by the policy's own decoding and by vLLM."""
     torch.set_num_threads(threads)
     os.environ["OMP_NUM_THREADS"] = str(threads)  # of the server
 
     settings: dict[str, Any] = {"dtype": dtype, "device": device, "threads": threads}
-    settings["gpu"] = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else None
+    settings["gpu"] = gpu_name(device)
     conditions = {**settings, **{name: describe_machine()[name] for name in ("cpu", "cpu_capability", "versions")}}
-    file = RESULTS / "engines.json"
-    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    out = out or RESULTS / "engines.json"
+    before = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
     kept = before["rows"] if all(before.get(name) == value for name, value in conditions.items()) else {}
 
     def record(rows: dict[str, Any]) -> None:
         show_records("tokens a second", rows, ("own decoding", "vLLM", "ratio"))
-        write_result("engines", {**settings, "rows": {**kept, **rows}})  # a later row may not end
+        write_result(out.stem, {**settings, "rows": {**kept, **rows}}, out.parent)  # a later row may not end
 
     sizes = [(n, length) for length in tokens or (32, 128) for n in texts or (8, 32, 64)]
     tokens_per_second("smollm2", sizes, program(engine), record, dtype=dtype, device=device, turns=turns)
@@ -107,10 +111,9 @@ def tokens_per_second(
         return elapsed
 
     rows: dict[str, Any] = {}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        serving(command, serve_arguments(model), url, Path(folder) / LOG) if command else contextlib.nullcontext(),
-    ):
+    log = Path("runs") / LOG
+    log.parent.mkdir(exist_ok=True)
+    with serving(command, serve_arguments(model), url, log) if command else contextlib.nullcontext():
         for n, length in sizes:
             sampling = SamplingSettings(max_new_tokens=length, generation_endpoint=url, generation_requests=n)
             kinds: dict[str, ActionDistribution] = {"own decoding": FreeDistribution(lm, sampling)}

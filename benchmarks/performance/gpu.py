@@ -38,7 +38,7 @@ from benchmarks.files import RESULTS, write_result
 from benchmarks.options import one_of
 from benchmarks.performance.engines import tokens_per_second
 from benchmarks.performance.real_size import N_STEPS, SIZES, TASKS, train
-from benchmarks.performance.timing import milliseconds, synchronized
+from benchmarks.performance.timing import gpu_name, milliseconds, synchronized
 from poad_sb3 import GRPO, POAD
 from poad_sb3.cli.engine import program
 from poad_sb3.common.hyperparameters import preset_arguments
@@ -349,9 +349,11 @@ def real_sizes(size: str, dtype: str, device: str, before: Callable[[], None], s
 
 def free_text(model: str, dtype: str, device: str, seconds: float) -> dict[str, Any]:
     """Time own decoding and, where its program is on the path, vLLM."""
-    command = None if shutil.which("vllm") is None else program("vllm --gpu-memory-utilization 0.4")
+    path = shutil.which("vllm")
+    command = None if path is None else program("vllm --gpu-memory-utilization 0.4")
     sizes = [(32, 64)] if _is_cuda(device) else [(4, 8)]
-    return {"rows": tokens_per_second(model, sizes, command, dtype=dtype, device=device, turns=3)}
+    rows = tokens_per_second(model, sizes, command, dtype=dtype, device=device, turns=3)
+    return {"vllm": path or "not on the path, so own decoding alone", "rows": rows}
 
 
 def _is_cuda(device: str) -> bool:
@@ -367,8 +369,14 @@ def gpu(
     size: Annotated[str | None, one_of(SIZES, "Of `measure real-size`; all of Qwen2 on a GPU.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file with the results.")] = None,
 ) -> None:
-    """Run device tests, SmolLM2 on Tomato Salad, kernels, memory, models of real size, GRPO and free text."""
-    is_cuda = _is_cuda(device)
+    """Run device tests, SmolLM2 on Tomato Salad, kernels, memory, models of real size, GRPO and free text.
+
+    In this order; a part without enough time left is skipped.
+    Results are written after each part.
+    Free text is written by vLLM too, if `vllm` is on the path.
+    A rehearsal without a GPU: --device cpu --model pocket.
+    """
+    is_cuda, name = _is_cuda(device), gpu_name(device) or device
     preset = preset or (f"{model}/overcooked" if f"{model}/overcooked" in PRESETS else "smollm2/overcooked")
     sizes = [size] if size else ["0.5b", "1.5b", "7b"] if is_cuda else ["0.05b"]
     out = out or (RESULTS if is_cuda else Path("runs")) / "gpu.json"
@@ -382,9 +390,9 @@ def gpu(
         ]
     parts += [Part("memory", trainings.memory, 2, 0.1)]
     cases = [*((sizes[0], dtype) for dtype in reversed(DTYPES)), *((larger, "bfloat16") for larger in sizes[1:])]
-    for name, dtype in cases:
-        measure = partial(real_sizes, name, dtype, device, trainings.drop)
-        parts += [Part(f"real_size_{name}_{dtype}", measure, large, 0.3)]
+    for model_size, dtype in cases:
+        measure = partial(real_sizes, model_size, dtype, device, trainings.drop)
+        parts += [Part(f"real_size_{model_size}_{dtype}", measure, large, 0.3)]
     parts += [
         Part("training_GRPO", partial(trainings.train, GRPO, "float32"), 10, 0.2),
         Part("reproducibility", partial(trainings.reproducibility, "float32"), 10, 0.2),
@@ -392,7 +400,7 @@ def gpu(
     ]
     typer.echo(f"{minutes:g} minutes on {device}: {', '.join(part.name for part in parts)}; results in {out}")
     results: dict[str, Any] = {
-        "device": torch.cuda.get_device_name(device) if is_cuda else device,
+        "device": name,
         "minutes": minutes,
         "model": model,
         "preset": preset,

@@ -29,7 +29,7 @@ from benchmarks.files import write_result
 from benchmarks.options import one_of
 from benchmarks.performance.our_loop import PositionCounter
 from benchmarks.performance.synthetic import random_model
-from benchmarks.performance.timing import milliseconds, resident_bytes, synchronized
+from benchmarks.performance.timing import gpu_name, milliseconds, resident_bytes, synchronized
 from benchmarks.reports.tables import show_table
 from poad_sb3 import POAD
 from poad_sb3.language_model.loading import DTYPES
@@ -121,8 +121,7 @@ def real_size(
 ) -> None:
     """Train models of real sizes with random weights on any device."""
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 is to be float32
-    kind = torch.device(device).type
-    name = torch.cuda.get_device_name(device) if kind == "cuda" else device
+    kind, name = torch.device(device).type, gpu_name(device) or device
     runs = []
     for one_size, one_dtype, one_task in itertools.product(
         size or ["0.05b"], dtype or ["float32", "bfloat16"], task or TASKS

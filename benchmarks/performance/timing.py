@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from lang_bench.runner.errors import BenchmarkError
+
 T = TypeVar("T")
 
 
@@ -19,6 +21,22 @@ def milliseconds(work: Callable[[], object], clock: Callable[[], float] = time.p
     started = clock()
     work()
     return 1e3 * (clock() - started)
+
+
+def gpu_name(device: str) -> str | None:
+    """Return the name of a GPU; None for another device.
+
+    Raises:
+        BenchmarkError: If there is no such GPU.
+    """
+    if torch.device(device).type != "cuda":
+        return None
+    if not torch.cuda.is_available():
+        raise BenchmarkError(
+            f"Expected a GPU for --device {device}; PyTorch {torch.__version__} finds none on this machine. "
+            "Fix: --device cpu, or a machine with a GPU and PyTorch for it."
+        )
+    return torch.cuda.get_device_name(device)
 
 
 def synchronized(device: str) -> Callable[[], float]:

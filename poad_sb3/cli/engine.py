@@ -103,7 +103,7 @@ def serving(command: Sequence[str], arguments: Sequence[str], url: str, log: Pat
             preexec_fn=_end_with_parent,
         )  # fmt: skip
     try:
-        _wait(server, url, log)
+        _wait(server, command[0], url, log)
         yield server
     finally:
         _stop(server)
@@ -115,8 +115,9 @@ def _end_with_parent() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def _wait(server: subprocess.Popen[bytes], name: str, url: str, log: Path) -> None:
     begun = line = time.monotonic()
+    size = log.stat().st_size
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not reach this machine
     while server.poll() is None:
         with contextlib.suppress(OSError):
@@ -124,9 +125,15 @@ def _wait(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
             return
         if time.monotonic() > line + _SECONDS_BETWEEN_LINES:
             line = time.monotonic()
-            echo(f"poad: vLLM has been starting for {line - begun:.0f} s; its output is in {log}", err=True)
+            output = f"its output is in {log}"
+            if log.stat().st_size == size:
+                output = f"{name} has written nothing yet. If it is not vLLM's program, stop by Ctrl-C"
+            echo(f"poad: vLLM has been starting for {line - begun:.0f} s; {output}", err=True)
         time.sleep(0.5)
-    raise EndpointError(f"Expected a server of vLLM; it ended with code {server.returncode}. Fix: see {log}.")
+    raise EndpointError(
+        f"Expected a server of vLLM; {name} ended with code {server.returncode} before it answered. "
+        f"Fix: see {log}, or name another program after --engine."
+    )
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:

@@ -75,6 +75,7 @@ def resolve(options: Options, out: Path | None, *, resume: bool) -> tuple[RunFol
         if config.warm_start is not None:
             _warm_start_file(config.warm_start)
     elif resume:
+        _require_server(options, existing)
         existing = existing.moved(moved(options))
         config = resumed_run(options, existing)
     else:
@@ -126,7 +127,22 @@ def _served(options: Options, engine: str | None) -> tuple[Options, list[str] | 
     """Return the options with the URL of the server that `--engine` starts, and its command."""
     if engine is None:
         return options, None
+    if "generation_endpoint" in options["given"]:
+        fail(
+            f"Expected one server; got --engine {engine} and --set generation_endpoint="
+            f"{options['given']['generation_endpoint']}. Fix: leave one of them out."
+        )
     return {**options, "given": {**options["given"], "generation_endpoint": free_url()}}, program(engine)
+
+
+def _require_server(options: Options, existing: RunConfig) -> None:
+    """Refuse to resume without the server of `--engine`, which ended with its process."""
+    command = existing.sessions[-1]["command"] if existing.sessions else []
+    if "generation_endpoint" not in options["given"] and any(word.split("=")[0] == "--engine" for word in command):
+        fail(
+            "Expected --engine, as when this run was last trained: its server ended with the training. "
+            "Fix: --engine vllm, or --set generation_endpoint=URL for a server of yours."
+        )
 
 
 def _train(

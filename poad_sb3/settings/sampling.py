@@ -128,5 +128,5 @@ class SamplingSettings(Settings):
             raise ValueError(
                 "Expected action_sampling='free', top_k=0 and top_p=1 with generation_endpoint, since a server writes "
                 f"free text and returns no supports; got {str(self.action_sampling)!r}, {self.top_k} and {self.top_p}. "
-                "Fix: leave generation_endpoint (`--engine` of poad train) out, or these arguments."
+                "Fix: action_sampling='free' without top_k and top_p, or no generation_endpoint (no --engine)."
             )

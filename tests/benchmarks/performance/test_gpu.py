@@ -12,6 +12,7 @@ import torch
 
 from benchmarks.performance import gpu
 from benchmarks.performance.gpu import Event, Part, count_syncs, run_parts, summarize
+from lang_bench.runner.errors import BenchmarkError
 
 
 def test_a_part_that_fails_or_has_no_time_does_not_stop_the_others() -> None:
@@ -54,6 +55,13 @@ def test_syncs_are_counted_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert modes == ["warn", 0] * 2
 
 
+def test_a_machine_without_a_gpu_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BenchmarkError, match="Expected a GPU for --device cuda"):
+        gpu.gpu(out=tmp_path / "gpu.json")
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.process
 def test_a_rehearsal_on_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "run_tests", lambda device, seconds: {"passed": 1, "failed": 0})
@@ -66,4 +74,5 @@ def test_a_rehearsal_on_the_processor(tmp_path: Path, monkeypatch: pytest.Monkey
     assert [run["size"] for run in written["real_size_0.05b_float32"]["runs"]] == ["0.05b", "0.05b"]
     assert written["training_GRPO"]["curve"][0]["steps"] >= 128
     assert written["reproducibility"]["equal"]
+    assert written["free_text"]["vllm"].startswith("not on the path")
     assert next(iter(written["free_text"]["rows"].values()))["own decoding"] > 0
