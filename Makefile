@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 RUN := OMP_WAIT_POLICY=passive $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-bridges test-engines test-real test-process test-matrix check format bench notebooks tables docs wheel pocket pocket-coder all clean
+.PHONY: help demo test test-bridges engine test-engines test-real test-process test-matrix check format bench notebooks tables docs wheel pocket pocket-coder all clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -84,6 +84,8 @@ $(ENGINE)/.made: $(ENGINE_TESTS)/constraints.txt
 		folder=$$(echo $(ENGINE)/lib/python3*/site-packages)/vllm-$$version.dist-info && mkdir -p $$folder && \
 		printf 'Metadata-Version: 2.1\nName: vllm\nVersion: %s\n' $$version > $$folder/METADATA
 	@touch $@
+
+engine: $(ENGINE)/.made ## vLLM for processors, in .engines/vllm (a network, minutes)
 
 test-engines: $(VENV)/.dev $(ENGINE)/.made ## generation by vLLM itself on a CPU (a network, 20 minutes and more)
 	-$(BIN)/poad fetch smollm2

@@ -381,7 +381,7 @@ def gpu(
     sizes = [size] if size else ["0.5b", "1.5b", "7b"] if is_cuda else ["0.05b"]
     out = out or (RESULTS if is_cuda else Path("runs")) / "gpu.json"
     trainings = Trainings(model, preset, device, max_steps)
-    large = 40 if is_cuda else 15
+    large, start = 40 if is_cuda else 15, 10 if shutil.which("vllm") is None else 90  # vLLM starts for a minute
     parts = [Part("tests", partial(run_tests, device), 45, 0.35)]
     for dtype in DTYPES:
         parts += [
@@ -396,7 +396,7 @@ def gpu(
     parts += [
         Part("training_GRPO", partial(trainings.train, GRPO, "float32"), 10, 0.2),
         Part("reproducibility", partial(trainings.reproducibility, "float32"), 10, 0.2),
-        Part("free_text", partial(free_text, model, "bfloat16" if is_cuda else "float32", device), 10, 0.3),
+        Part("free_text", partial(free_text, model, "bfloat16" if is_cuda else "float32", device), start, 0.3),
     ]
     typer.echo(f"{minutes:g} minutes on {device}: {', '.join(part.name for part in parts)}; results in {out}")
     results: dict[str, Any] = {
