@@ -112,7 +112,8 @@ def tokens_per_second(
 
     rows: dict[str, Any] = {}
     log = Path("runs") / LOG
-    log.parent.mkdir(exist_ok=True)
+    if command is not None:
+        log.parent.mkdir(exist_ok=True)
     with serving(command, serve_arguments(model), url, log) if command else contextlib.nullcontext():
         for n, length in sizes:
             sampling = SamplingSettings(max_new_tokens=length, generation_endpoint=url, generation_requests=n)

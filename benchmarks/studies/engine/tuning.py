@@ -201,16 +201,19 @@ class Comparison(NamedTuple):
     def tuning(self) -> Tuning:
         """Tuning of the learning rates."""
         arms = {arm.name: arm for arm in self.arms if arm.rate_of is None and self.task.rate is None}
+        rates = RATES if arms else ()
 
         def job(name: str, rate: float, seed: int) -> TrainingJob:
             return self._tuning_job(arms[name], {"learning_rate": rate}, seed, self.task.tuned_on or self.task)
 
         where = f"{self.title} on {self.task.env_id}"
-        return Tuning(where, list(arms), RATES, study.TUNING_SEEDS, job, area, self.beyond)
+        return Tuning(where, list(arms), rates, study.TUNING_SEEDS, job, area, self.beyond)
 
     def _rates(self, pieces: Pieces) -> dict[str, float]:
+        if self.task.rate is not None:
+            return dict.fromkeys((arm.name for arm in self.arms), self.task.rate)
         rates = self.tuning.chosen(pieces)
-        return {arm.name: self.task.rate or rates[arm.rate_of or arm.name] for arm in self.arms}
+        return {arm.name: rates[arm.rate_of or arm.name] for arm in self.arms}
 
     def _tuning_job(self, arm: Arm, arguments: Arguments, seed: int, task: Task) -> TrainingJob:
         task = task._replace(evaluation=task.evaluation.without_tests)

@@ -61,14 +61,14 @@ def test_of_equal_rates_the_smaller_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_task_with_a_rate_of_its_own_has_no_tuning(tmp_path: Path) -> None:
-    comparison = Comparison("test", FOOD_TASK._replace(rate=3e-4), (POAD, NTPO))
+    comparison = Comparison("test", FOOD_TASK._replace(rate=3e-4), (POAD, NTPO._replace(rate_of=POAD.name)))
     pieces = Pieces(tmp_path)
     jobs = _trainings(list({job.name: job for job in comparison.jobs(OPTIONS, pieces)}.values()))
     assert Counter(job.seed for job in jobs) == dict.fromkeys(FINAL_SEEDS, 2)
     assert {job.arguments["learning_rate"] for job in jobs} == {3e-4}
     fill(pieces, jobs, lambda _: result())
     content = find(comparison, pieces, FINAL_SEEDS).to_json()
-    assert content["rates"] == []
+    assert (content["rates"], content["missing"], content["methods"].keys()) == ([], [], {"POAD", "NTPO"})
     assert not any(method["at_edge_of_rates"] for method in content["methods"].values())
 
 

@@ -70,7 +70,7 @@ def test_a_program_that_takes_long(
     code: str, line: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "_SECONDS_BETWEEN_LINES", 0.4)
-    words = [program(tmp_path, code + "import time; time.sleep(2.5); raise SystemExit(3)")]
+    words = [program(tmp_path, code + "import time; time.sleep(1.5); raise SystemExit(3)")]
     with pytest.raises(EndpointError, match="ended with code 3"), engine.serving(words, [], URL, tmp_path / "log"):
         pass
     assert line in capfd.readouterr().err

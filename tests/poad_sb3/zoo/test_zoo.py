@@ -41,7 +41,7 @@ SMALL: dict[str, Any] = {
     "policy_kwargs": {"model": "pocket", "critic_arch": [8]},
 }
 ROW = Row(env_id=ID, steps=16, settings=SMALL, seed=3)
-TRAINED = [row for row in read_rows(SHIPPED) if row.is_trained(SHIPPED)]
+TRAINED = [row for row in read_rows(SHIPPED) if row.sha256]
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +92,7 @@ def test_shipped_rows_are_of_this_package_and_evaluated_with_seeds_of_their_own(
     assert all(row.seed not in (SEED, FRESH_SEED) for row in rows)
     assert all({score["seed"] for score in row.scores.values()} <= {SEED} for row in rows)
     assert {path.name for path in SHIPPED.iterdir()} == {ROWS, *(row.adapter(SHIPPED).name for row in TRAINED)}
-    assert sum(row.size or 0 for row in TRAINED) < 1e6
-    assert all(row.sha256 and row.scores for row in rows)
+    assert sum(row.size or 0 for row in rows) < 1e6
 
 
 def test_a_row_is_named_by_as_much_as_is_unique():
