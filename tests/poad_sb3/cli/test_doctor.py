@@ -101,7 +101,7 @@ REFUSED = [
     ((*DRY, "--set", "top_k=5"), "top_k has none: action_sampling is 'trie'"),
     ((*DRY, "--warm-start", "nowhere.zip"), "There is no checkpoint"),
     ((*DRY, "--engine", "no-such-vllm"), "there is no 'no-such-vllm' here"),
-    ((*DRY, "--engine", sys.executable, "--set", "action_sampling=trie"), r"`--engine` of poad train\) out"),
+    ((*DRY, "--engine", sys.executable, "--set", "action_sampling=trie"), r"no generation_endpoint \(no --engine\)"),
 ]
 
 
