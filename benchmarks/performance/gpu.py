@@ -376,12 +376,14 @@ def gpu(
     Free text is written by vLLM too, if `vllm` is on the path.
     A rehearsal without a GPU: --device cpu --model pocket.
     """
-    is_cuda, device_name = _is_cuda(device), gpu_name(device) or device
+    is_cuda = _is_cuda(device)
+    device_name = gpu_name(device) or device
     preset = preset or (f"{model}/overcooked" if f"{model}/overcooked" in PRESETS else "smollm2/overcooked")
     sizes = [size] if size else ["0.5b", "1.5b", "7b"] if is_cuda else ["0.05b"]
     out = out or (RESULTS if is_cuda else Path("runs")) / "gpu.json"
     trainings = Trainings(model, preset, device, max_steps)
-    large, has_vllm = 40 if is_cuda else 15, shutil.which("vllm") is not None
+    large = 40 if is_cuda else 15
+    start = 10 if shutil.which("vllm") is None else 90  # on a processor vLLM starts for a minute
     parts = [Part("tests", partial(run_tests, device), 45, 0.35)]
     for dtype in DTYPES:
         parts += [
@@ -396,12 +398,7 @@ def gpu(
     parts += [
         Part("training_GRPO", partial(trainings.train, GRPO, "float32"), 10, 0.2),
         Part("reproducibility", partial(trainings.reproducibility, "float32"), 10, 0.2),
-        Part(
-            "free_text",
-            partial(free_text, model, "bfloat16" if is_cuda else "float32", device),
-            90 if has_vllm else 10,  # on a processor vLLM starts for a minute
-            0.3,
-        ),
+        Part("free_text", partial(free_text, model, "bfloat16" if is_cuda else "float32", device), start, 0.3),
     ]
     typer.echo(f"{minutes:g} minutes on {device}: {', '.join(part.name for part in parts)}; results in {out}")
     results: dict[str, Any] = {

@@ -9,6 +9,7 @@ from benchmarks.studies.critic import CRITIC
 from benchmarks.studies.critic_noise import CRITIC_NOISE
 from benchmarks.studies.curves import CURVES
 from benchmarks.studies.datasci import DATASCI
+from benchmarks.studies.distractors import DISTRACTORS
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.study import Study
 from benchmarks.studies.foreign import FOREIGN
@@ -17,7 +18,7 @@ from benchmarks.studies.long_actions import LONG_ACTIONS
 from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.real_model import CRITICS, REAL_MODEL, CurvesOfPresets
 from benchmarks.studies.thoughts import THOUGHTS
-from benchmarks.studies.values_inside import DISTRACTORS, VALUES_INSIDE
+from benchmarks.studies.values_inside import VALUES_INSIDE
 from benchmarks.studies.values_inside_noise import VALUES_INSIDE_NOISE
 from benchmarks.studies.warm_start import WARM_START
 

@@ -1,4 +1,4 @@
-"""`values-inside` and `distractors`: critics that know the values inside an action, and what they are worth."""
+"""`values-inside`: critics that know the values inside an action, and what credit for single tokens is worth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.studies.credit_truth.problems import Problem, independent
 from benchmarks.studies.credit_truth.trainings import policy_table
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction
-from benchmarks.studies.engine.jobs import Evaluation, TrainingJob
+from benchmarks.studies.engine.jobs import TrainingJob
 from benchmarks.studies.engine.training import run_training
 from benchmarks.studies.multikey import EIGHT
 from benchmarks.studies.remedies import REMEDIES, RemedyJob
@@ -142,28 +142,4 @@ VALUES_INSIDE = Comparing(
     ),
     tuple(range(500, 510)),
     drawn=[arm.name for arm in (EXACT_8, DUELING_8, STATE_8, ACTION_LEVEL, TOKEN_1, NTPO)],
-)
-
-ONE_KEY = MULTIKEY._replace(
-    name="multikey 1 7",
-    steps=2_048,
-    evaluation=Evaluation(every=256, episodes=50),
-    env_kwargs={"k": 1, "d": 7, "horizon": 4},
-)
-SLOW = ONE_KEY._replace(name="multikey 1 7 slow", steps=6_144, evaluation=Evaluation(every=768, episodes=50), rate=5e-4)
-"""The same with a policy that changes slowly beside its critic."""
-DISTRACTORS = Comparing(
-    "distractors",
-    "credit for single tokens where one word of eight decides",
-    "One key and seven distractors: interquartile means over seeds, 95 % intervals",
-    tuple((task, (ACTION_LEVEL, STATE_8, DUELING_8, MARGINAL_8, EXACT_8)) for task in (ONE_KEY, SLOW)),
-    (
-        Planned(DUELING_8.name, STATE_8.name, Prediction.NOT_SETTLED, (ONE_KEY.name,), gated=False),
-        Planned(MARGINAL_8.name, STATE_8.name, Prediction.NOT_SETTLED, (ONE_KEY.name,), gated=False),
-        Planned(DUELING_8.name, STATE_8.name, Prediction.HIGHER, (SLOW.name,), gated=False),
-        Planned(MARGINAL_8.name, STATE_8.name, Prediction.HIGHER, (SLOW.name,), gated=False),
-        Planned(EXACT_8.name, MARGINAL_8.name, Prediction.HIGHER, gated=False),
-    ),
-    ("256 actions; two words a slot, four decisions an episode. Arms as in `values-inside`.",),
-    tuple(range(620, 630)),
 )
