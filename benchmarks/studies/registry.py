@@ -17,6 +17,7 @@ from benchmarks.studies.lambda_token import LAMBDA_TOKEN
 from benchmarks.studies.long_actions import LONG_ACTIONS
 from benchmarks.studies.multikey import MULTIKEY_STUDY
 from benchmarks.studies.real_model import CRITICS, REAL_MODEL, CurvesOfPresets
+from benchmarks.studies.small_rate import SMALL_RATE
 from benchmarks.studies.thoughts import THOUGHTS
 from benchmarks.studies.values_inside import VALUES_INSIDE
 from benchmarks.studies.values_inside_noise import VALUES_INSIDE_NOISE
@@ -36,6 +37,7 @@ ALL: tuple[Study | Comparing | Noise | CurvesOfPresets, ...] = (
     VALUES_INSIDE,
     VALUES_INSIDE_NOISE,
     DISTRACTORS,
+    SMALL_RATE,
     REAL_MODEL,
     CRITICS,
     FOREIGN,
