@@ -325,7 +325,7 @@ def leaderboard(family: str) -> str:
 
 
 def zoo() -> str:
-    """Table of the shipped agents of the zoo: mean discounted returns, and in brackets the success."""
+    """Table of the rows of the zoo: mean discounted returns, and in brackets the success."""
     rows = []
     for row in read_rows(SHIPPED):
         means = {player: score["discounted_return"][0] for player, score in row.scores.items()}
@@ -333,8 +333,9 @@ def zoo() -> str:
         kwargs = ", ".join(f"{name}={value}" for name, value in row.env_kwargs.items())
         task = code(row.env_id) + (f" ({code(kwargs)})" if kwargs else "")
         others = (f"{means[player]:.3f}" for player in ("random", "oracle"))
-        rows.append((task, row.model, row.method, f"{row.steps:,}", sampled, greedy, *others))
-    return table(("task", "model", "method", "steps", "sampled", "greedy", "random", "oracle"), rows)
+        shipped = "yes" if row.is_trained(SHIPPED) else ""
+        rows.append((task, row.model, row.method, f"{row.steps:,}", sampled, greedy, *others, shipped))
+    return table(("task", "model", "method", "steps", "sampled", "greedy", "random", "oracle", "shipped"), rows)
 
 
 # ---------------------------------------------------------------------- studies
