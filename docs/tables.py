@@ -431,7 +431,7 @@ def headline() -> str:
     )
     planned = {(row["claim"], row["task"]): row for row in comparisons()}
     rows_of = [(name, planned[claim, task]) for claim, task, name in chosen]
-    for study, task in (("values-inside", "multikey 2 4"), ("distractors", "multikey 1 7 slow")):
+    for study, task in (("values-inside", "multikey 2 4"), ("small-rate", "multikey 2 4 slow")):
         wanted = "marginal 0.8 against state 0.8", task
         inside = result(f"studies/{study}")["primary"]
         row = next(row for row in inside if (row["comparison"], row["task"]) == wanted)
