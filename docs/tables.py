@@ -333,9 +333,9 @@ def zoo() -> str:
         kwargs = ", ".join(f"{name}={value}" for name, value in row.env_kwargs.items())
         task = code(row.env_id) + (f" ({code(kwargs)})" if kwargs else "")
         others = (f"{means[player]:.3f}" for player in ("random", "oracle"))
-        shipped = "yes" if row.is_trained(SHIPPED) else ""
-        rows.append((task, row.model, row.method, f"{row.steps:,}", sampled, greedy, *others, shipped))
-    return table(("task", "model", "method", "steps", "sampled", "greedy", "random", "oracle", "shipped"), rows)
+        shipped = " (shipped)" if row.is_trained(SHIPPED) else ""
+        rows.append((task, f"{row.model}/{row.method}{shipped}", f"{row.steps:,}", sampled, greedy, *others))
+    return table(("task", "agent", "steps", "sampled", "greedy", "random", "oracle"), rows)
 
 
 # ---------------------------------------------------------------------- studies
