@@ -23,7 +23,7 @@ DISTRACTORS = Comparing(
     "distractors",
     "credit for single tokens where one word of eight decides",
     "One key and seven distractors: interquartile means over seeds, 95 % intervals",
-    ((ONE_KEY, _ARMS), (SLOW, (*_ARMS, SHORT[EIGHT.name]))),
+    ((ONE_KEY, _ARMS), (SLOW, (*_ARMS, SHORT[EIGHT.name]))),  # eight choices, as on (4, 4)
     (
         Planned(DUELING_8.name, STATE_8.name, Prediction.NOT_SETTLED, (ONE_KEY.name,), gated=False),
         Planned(MARGINAL_8.name, STATE_8.name, Prediction.NOT_SETTLED, (ONE_KEY.name,), gated=False),
@@ -33,7 +33,7 @@ DISTRACTORS = Comparing(
     ),
     (
         "256 actions; two words a slot, four decisions an episode. Arms as in `values-inside`.",
-        "Action level, lambda 0.2, was added after the other runs: the trace that is left of 0.95 after eight choices.",
+        "Action level, lambda 0.2, was added after the other runs: 0.95 decayed by 0.8 at seven of eight choices.",
     ),
     tuple(range(620, 630)),
 )

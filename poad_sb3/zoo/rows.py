@@ -220,8 +220,9 @@ def find_agent(name: str, folder: Path | None = None, method: str | None = None)
     entries = {row.name: (row, parent) for row, parent in agents(folder).values() if method in (None, row.method)}
     row, parent = entries[find_row(name, (row for row, _ in entries.values())).name]
     if not row.is_trained(parent):
+        where = "" if folder is None else f" --folder {folder}"
         raise CheckpointError(
-            f"Expected an adapter of {row.name} in {parent}; there is none. Fix: poad zoo train {row.name}."
+            f"Expected an adapter of {row.name} in {parent}; there is none. Fix: poad zoo train {row.name}{where}."
         )
     return row, row.adapter(parent)
 

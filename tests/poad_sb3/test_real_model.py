@@ -29,7 +29,7 @@ pytestmark = [
 
 GOLDEN = Path(__file__).parents[2] / "data/golden/smollm2.json"
 """Probabilities of the admissible actions at first observations, by the untrained model."""
-KITCHEN, HOME, CODE, WORDS = (
+KITCHEN, HOME, CODE, KEY_TOKEN = (
     "Overcooked-TomatoSalad-v0",
     "VirtualHome-FoodPreparation-v0",
     "DataSciCoding-balance-scale-v0",
@@ -39,21 +39,21 @@ SMALL = {"n_steps": 2, "batch_size": 4, "n_epochs": 1, "target_kl": None, "seed"
 FREE = {"action_sampling": "free", "max_new_tokens": 6}
 THINK = {"action_sampling": "think", "max_thought_tokens": 6}
 BFLOAT16 = {"dtype": "bfloat16", "n_steps": 1, "batch_size": 2}
-"""Most processors emulate it, so that a pass takes five times as long: short observations."""
+"""Most processors emulate it, so that a pass takes five times as long; KeyToken has short observations."""
 TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "POAD, trie, chat": ("POAD", KITCHEN, {}),
     "POAD, trie, completion": ("POAD", HOME, {"prompt": "completion"}),
     "POAD, candidates": ("POAD", HOME, {"action_sampling": "candidates"}),
     "POAD, free": ("POAD", CODE, FREE),
-    "POAD, free, completion": ("POAD", WORDS, {**FREE, "prompt": "completion"}),
+    "POAD, free, completion": ("POAD", KEY_TOKEN, {**FREE, "prompt": "completion"}),
     "POAD, think": ("POAD", KITCHEN, {**THINK, "gamma_thought": 0.99, "critic": "dueling", "keep_thoughts": True}),
-    "POAD, think, bfloat16": ("POAD", WORDS, {**THINK, **BFLOAT16, "max_thought_tokens": 3}),
-    "POAD, bfloat16": ("POAD", WORDS, BFLOAT16),
+    "POAD, think, bfloat16": ("POAD", KEY_TOKEN, {**THINK, **BFLOAT16, "max_thought_tokens": 3}),
+    "POAD, bfloat16": ("POAD", KEY_TOKEN, BFLOAT16),
     "NTPO": ("NTPO", HOME, {}),
-    "NTPO, free": ("NTPO", WORDS, FREE),
+    "NTPO, free": ("NTPO", KEY_TOKEN, FREE),
     "TWOSOME": ("TWOSOME", KITCHEN, {}),
     "ARCHER": ("ARCHER", KITCHEN, {}),
-    "GRPO": ("GRPO", WORDS, {"group_size": 2}),
+    "GRPO": ("GRPO", KEY_TOKEN, {"group_size": 2}),
 }
 
 
