@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.studies.distractors import SLOW
 from benchmarks.studies.engine.comparing import Comparing
 from benchmarks.studies.engine.findings import Planned, Prediction
 from benchmarks.studies.multikey import EIGHT
@@ -13,7 +14,7 @@ SMALL_RATE = Comparing(
     "credit for single tokens at one small learning rate",
     "MultiKey at a learning rate of 5e-4: interquartile means over seeds, 95 % intervals",
     tuple(
-        (task._replace(name=f"{task.name} slow", rate=5e-4), (SHORT[task.name], STATE_8, DUELING_8, MARGINAL_8))
+        (task._replace(name=f"{task.name} slow", rate=SLOW.rate), (SHORT[task.name], STATE_8, DUELING_8, MARGINAL_8))
         for task in (MULTIKEY, EIGHT)
     ),
     (
