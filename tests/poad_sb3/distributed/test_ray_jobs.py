@@ -54,6 +54,7 @@ def study():
         def lose():
             until(lambda: log.exists() and len(log.read_text().splitlines()) == 2)
             cluster.lose_second(replace=False)
+            until(lambda: sum(node["Alive"] for node in ray.nodes()) == 1, 120)  # its worker may outlive it
             Path(f"{log}.go").touch()
 
         threading.Thread(target=lose).start()
