@@ -74,28 +74,70 @@ def _lights(game: Any) -> dict[str, str]:
     return {f"press {r} {c}": f"[{r} {c}]" for r in range(game.size) for c in range(game.size)}
 
 
+def _hidden_cells(game: Any) -> dict[str, str]:
+    cells = [(r, c) for r, row in enumerate(game.revealed) for c, is_revealed in enumerate(row) if not is_revealed]
+    return {f"reveal {r} {c}": f"[{r} {c}]" for r, c in cells}
+
+
+def _jumps(game: Any) -> dict[str, str]:
+    pegs = game.state.game_state["board"]
+    legal = [(start, end) for start, over, end in game.ALLOWED_MOVES if pegs[start] and pegs[over] and not pegs[end]]
+    return {f"jump from {start} to {end}": f"[{start} {end}]" for start, end in legal}
+
+
+def _slides_of_cars(game: Any) -> dict[str, str]:
+    occupied, actions = game._occupied(), {}
+    for name, car in game.state.game_state["vehicles"].items():
+        for is_forward, word, sign in ((True, "forward", "+"), (False, "back", "-")):
+            row, column = car.front(is_forward)
+            if 0 <= row < game.BOARD_SIZE and 0 <= column < game.BOARD_SIZE and occupied[row][column] is None:
+                actions[f"move {name} {word}"] = f"[{name}{sign}]"
+    return actions
+
+
+def _calculations(game: Any) -> dict[str, str]:
+    pairs = list(permutations(range(len(game.numbers)), 2))
+    possible = [(i, j, sign) for sign in "+-*/" for i, j in pairs if game._execute_operation(i, j, sign) is not None]
+    return {f"compute {game.numbers[i]} {sign} {game.numbers[j]}": f"[{i} {j} {sign}]" for i, j, sign in possible}
+
+
+def _assignments(game: Any) -> dict[str, str]:
+    pairs = [(letter, digit) for letter in sorted(game.letters) for digit in range(10)]
+    legal = [
+        (letter, digit)
+        for letter, digit in pairs
+        if digit not in game.digit_used and (digit or letter not in game.first_letters)
+    ]
+    return {f"set {letter} to {digit}": f"[{letter} {digit}]" for letter, digit in legal}
+
+
+def _edges(game: Any) -> dict[str, str]:
+    across = [f"h {r} {c}" for r in range(game.R + 1) for c in range(game.C)]
+    return _bracketed([*across, *(f"v {r} {c}" for r in range(game.R) for c in range(game.C + 1))], "toggle")
+
+
 GAMES: Mapping[str, Game] = {
     "2048": Game(lambda game: {f"slide {word}": f"[{word.title()}]" for word in _DIRECTIONS}),
     "Bandit": Game(lambda game: _bracketed(game.buttons, "press")),
     "Blackjack": Game(lambda game: _bracketed(("hit", "stand"))),
-    "Countdown": Game(),
+    "Countdown": Game(_calculations),
     "Crosswords": Game(),
-    "Cryptarithm": Game(),
+    "Cryptarithm": Game(_assignments),
     "FifteenPuzzle": Game(_moves_of_tiles),
     "FrozenLake": Game(lambda game: _bracketed(_DIRECTIONS), _frozen_lake),
     "GuessTheNumber": Game(_unguessed, _guess_the_number),
     "LightsOut": Game(_lights),
     "LogicPuzzle": Game(),
     "Mastermind": Game(),
-    "Minesweeper": Game(),
-    "PegJump": Game(),
-    "RushHour": Game(),
+    "Minesweeper": Game(_hidden_cells),
+    "PegJump": Game(_jumps),
+    "RushHour": Game(_slides_of_cars),
     "Secretary": Game(lambda game: _bracketed(("accept", "continue"))),
     "Set": Game(),
-    "Slitherlink": Game(),
+    "Slitherlink": Game(_edges),
     "Sokoban": Game(lambda game: _bracketed(_DIRECTIONS, "go")),
     "Sudoku": Game(),
-    "ThreeCardMonte": Game(),
+    "ThreeCardMonte": Game(lambda game: _bracketed(map(str, range(game.num_cups)), "guess")),
     "TowerOfHanoi": Game(_moves_of_disks, _towers),
 }
 """Games by their names in the package."""

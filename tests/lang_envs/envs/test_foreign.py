@@ -252,6 +252,24 @@ def test_a_won_game_pays_one() -> None:
     assert "solved" in info["reason"]
 
 
+def test_games_understand_their_listed_actions() -> None:
+    pytest.importorskip("textarena")
+    from lang_envs.envs.textarena.games import GAMES
+
+    misunderstood = set()
+    for game in (name for name, game in GAMES.items() if game.actions is not None):
+        env, agent = made(f"TextArena-{game}-v0"), randomly(1)
+        text, info = env.reset(seed=1)
+        for _ in range(40):
+            text, _, terminated, truncated, info = env.step_text(agent(env, text, info["admissible_actions"]))
+            if env.world.state.made_invalid_move or "Invalid Move" in info["reason"]:
+                misunderstood.add(game)
+            if terminated or truncated:
+                text, info = env.reset()
+    # The package counts a step against a wall, a slide that moves nothing and a mine as invalid moves.
+    assert misunderstood == {"2048", "FrozenLake", "Minesweeper", "Sokoban"}
+
+
 if __name__ == "__main__":
     versions = {extra: importlib.metadata.version(extra) for extra in dict.fromkeys(row.extra for row in FOREIGN_ROWS)}
     content = {"versions": versions, "episodes": {env_id: golden_episode(env_id) for env_id in RECORDED}}
