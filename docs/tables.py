@@ -431,19 +431,26 @@ def headline() -> str:
     )
     planned = {(row["claim"], row["task"]): row for row in comparisons()}
     rows_of = [(name, planned[claim, task]) for claim, task, name in chosen]
-    for study, task in (("values-inside", "multikey 2 4"), ("small-rate", "multikey 2 4 slow")):
-        wanted = "marginal 0.8 against state 0.8", task
+    decay, whole = "token credit against the decay alone", "token credit against whole actions"
+    for study, name, task, control in (
+        ("values-inside", decay, "multikey 2 4", "state 0.8"),
+        ("small-rate", decay, "multikey 2 4 slow", "state 0.8"),
+        ("small-rate", whole, "multikey 2 4 slow", "action level, lambda 0.31"),
+        ("small-rate", whole, "multikey 4 4 slow", "action level, lambda 0.2"),
+    ):
+        wanted = f"marginal 0.8 against {control}", task
         inside = result(f"studies/{study}")["primary"]
-        row = next(row for row in inside if (row["comparison"], row["task"]) == wanted)
-        rows_of.append(("token credit against the decay alone", row))
+        rows_of.append((name, next(row for row in inside if (row["comparison"], row["task"]) == wanted)))
     rows = [
         (name, row["task"], effect_of(row), f"{row['verdict']}, p {row['corrected_p']:.2g}") for name, row in rows_of
     ]
-    for name in ("tomato-salad", "food-preparation"):
-        task = result("studies/real-model")["tasks"][name]
-        reached = [steps is not None and steps <= task["within"] for steps in task["reached"].values()]
-        within = f"{sum(reached)} of {len(reached)} seeds within {task['within']:,} steps"
-        rows.append(("SmolLM2-135M: 0.9 of the oracle", name, within, ""))
+    tasks = {name: result("studies/real-model")["tasks"][name] for name in ("tomato-salad", "food-preparation")}
+    within = [
+        f"{sum(steps is not None and steps <= task['within'] for steps in task['reached'].values())} of "
+        f"{len(task['reached'])} seeds within {task['within']:,} steps"
+        for task in tasks.values()
+    ]
+    rows.append(("SmolLM2-135M: 0.9 of the oracle", ", ".join(tasks), ", ".join(within), ""))
     return table(("comparison", "task", "difference of areas, 95 % interval", "verdict"), rows)
 
 
