@@ -35,7 +35,7 @@ class TextArenaEnv(ReplayedEnv):
     Args:
         game: Name of the game, such as `"FrozenLake"`.
         variant: Suffix of the package's id, such as `"-hardcore"`.
-        max_steps: Time limit, of invalid texts too; games have their own.
+        max_steps: Time limit, of invalid texts too. The games' own are shorter, and some pay a share at theirs.
         max_observation_length: Largest number of characters of an observation.
         max_action_length: Largest number of action tokens, end token included.
         **options: Arguments of `LangEnv`.
@@ -48,7 +48,7 @@ class TextArenaEnv(ReplayedEnv):
         *,
         game: str = "FrozenLake",
         variant: str = "",
-        max_steps: int = 200,
+        max_steps: int = 300,
         max_observation_length: int = 16_384,
         **options: Any,
     ) -> None:
@@ -61,7 +61,11 @@ class TextArenaEnv(ReplayedEnv):
         super().__init__(max_observation_length=max_observation_length, **options)
 
     def _make_world(self) -> Any:
-        return textarena.make(f"{self.game}-v0{self.variant}-raw")
+        outside = random.getstate()  # some games draw a board, of which a reset draws another
+        try:
+            return textarena.make(f"{self.game}-v0{self.variant}-raw")
+        finally:
+            random.setstate(outside)
 
     @contextlib.contextmanager
     def _own_chance(self) -> Iterator[None]:

@@ -86,13 +86,10 @@ def _jumps(game: Any) -> dict[str, str]:
 
 
 def _slides_of_cars(game: Any) -> dict[str, str]:
-    occupied, actions = game._occupied(), {}
-    for name, car in game.state.game_state["vehicles"].items():
-        for is_forward, word, sign in ((True, "forward", "+"), (False, "back", "-")):
-            row, column = car.front(is_forward)
-            if 0 <= row < game.BOARD_SIZE and 0 <= column < game.BOARD_SIZE and occupied[row][column] is None:
-                actions[f"move {name} {word}"] = f"[{name}{sign}]"
-    return actions
+    cars = game.state.game_state["vehicles"]
+    ways = [(name, way) for name in cars for way in ("forward", "back")]
+    free = [(name, way) for name, way in ways if game._can_move(cars, cars[name], way == "forward")]
+    return {f"move {name} {way}": f"[{name}{'+' if way == 'forward' else '-'}]" for name, way in free}
 
 
 def _calculations(game: Any) -> dict[str, str]:
@@ -102,12 +99,9 @@ def _calculations(game: Any) -> dict[str, str]:
 
 
 def _assignments(game: Any) -> dict[str, str]:
-    pairs = [(letter, digit) for letter in sorted(game.letters) for digit in range(10)]
-    legal = [
-        (letter, digit)
-        for letter, digit in pairs
-        if digit not in game.digit_used and (digit or letter not in game.first_letters)
-    ]
+    free = [digit for digit in range(10) if digit not in game.digit_used]
+    pairs = [(letter, digit) for letter in sorted(game.letters) for digit in free]
+    legal = [(letter, digit) for letter, digit in pairs if digit or letter not in game.first_letters]
     return {f"set {letter} to {digit}": f"[{letter} {digit}]" for letter, digit in legal}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,12 @@ def test_a_won_game_pays_one() -> None:
     assert "solved" in info["reason"]
 
 
+def test_making_a_game_leaves_global_random_numbers_alone() -> None:
+    before = random.getstate()
+    made("TextArena-RushHour-v0")
+    assert random.getstate() == before
+
+
 def test_games_understand_their_listed_actions() -> None:
     pytest.importorskip("textarena")
     from lang_envs.envs.textarena.games import GAMES
@@ -262,7 +269,7 @@ def test_games_understand_their_listed_actions() -> None:
         text, info = env.reset(seed=1)
         for _ in range(40):
             text, _, terminated, truncated, info = env.step_text(agent(env, text, info["admissible_actions"]))
-            if env.world.state.made_invalid_move or "Invalid Move" in info["reason"]:
+            if env.world.state.error_count or "Invalid Move" in info["reason"]:
                 misunderstood.add(game)
             if terminated or truncated:
                 text, info = env.reset()
