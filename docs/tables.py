@@ -429,6 +429,7 @@ def headline() -> str:
         ("POAD against NTPO", "curves", "POAD against NTPO", "tomato-salad"),
         ("POAD against NTPO", "curves", "POAD against NTPO", "tomato-lettuce-salad"),
         ("POAD against TWOSOME", "curves", "POAD against TWOSOME", "tomato-salad"),
+        ("POAD against TWOSOME", "foreign", "dueling 0.8 against TWOSOME", "go-to-red-ball"),
         ("POAD against whole actions", "lambda-token", "POAD 1 against action level", "multikey 2 4"),
         (decay, "values-inside", "marginal 0.8 against state 0.8", "multikey 2 4"),
         (decay, "small-rate", "marginal 0.8 against state 0.8", "multikey 2 4 slow"),

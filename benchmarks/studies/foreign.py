@@ -36,6 +36,7 @@ FOREIGN = Comparing(
         "Rates are those of food-preparation. TextArena has no oracle; its line is the reward of a game that is won.",
         "Dueling 0.8 is POAD with a critic of `values-inside`.",
         "Action level at its rate was added after the other runs.",
+        "By plan, frozen-lake and treasure-hunter have five seeds.",
     ),
     tuple(range(600, 608)),
 )
