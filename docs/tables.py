@@ -436,11 +436,10 @@ def headline() -> str:
         (whole, "small-rate", "marginal 0.8 against action level, lambda 0.31", "multikey 2 4 slow"),
         (whole, "small-rate", "marginal 0.8 against action level, lambda 0.2", "multikey 4 4 slow"),
     )
+    planned = {study: result(f"studies/{study}")["primary"] for _, study, _, _ in chosen}
     rows_of = [
-        (name, row)
+        (name, next(row for row in planned[study] if [row["comparison"], row["task"]] == wanted))
         for name, study, *wanted in chosen
-        for row in result(f"studies/{study}")["primary"]
-        if [row["comparison"], row["task"]] == wanted
     ]
     rows = [
         (name, row["task"], effect_of(row), f"{row['verdict']}, p {row['corrected_p']:.2g}") for name, row in rows_of

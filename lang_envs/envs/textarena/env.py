@@ -35,7 +35,7 @@ class TextArenaEnv(ReplayedEnv):
     Args:
         game: Name of the game, such as `"FrozenLake"`.
         variant: Suffix of the package's id, such as `"-hardcore"`.
-        max_steps: Time limit, of invalid texts too. The games' own are shorter, and some pay a share at theirs.
+        max_steps: Time limit, of invalid texts too. Most games have a shorter one, and some pay a share at it.
         max_observation_length: Largest number of characters of an observation.
         max_action_length: Largest number of action tokens, end token included.
         **options: Arguments of `LangEnv`.
