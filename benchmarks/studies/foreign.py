@@ -21,12 +21,13 @@ LAKE, BALL, TREASURE = (
 )
 _ARMS = (DUELING_8, ACTION_LEVEL, TWOSOME, GRPO)
 _SAME_RATE = ACTION_LEVEL._replace(name="action level, rate of dueling 0.8", rate_of=DUELING_8.name)
+_RATE_OF_TWOSOME = DUELING_8._replace(name="dueling 0.8, rate of TWOSOME", rate_of=TWOSOME.name)
 
 FOREIGN = Comparing(
     "foreign",
     "POAD, action level, TWOSOME and GRPO on tasks of BabyAI, TextWorld and TextArena",
     "Tasks of other packages with the pocket model: interquartile means over seeds, 95 % intervals",
-    ((BALL, (*_ARMS, _SAME_RATE)), (LAKE, _ARMS), (TREASURE, _ARMS)),
+    ((BALL, (*_ARMS, _SAME_RATE, _RATE_OF_TWOSOME)), (LAKE, _ARMS), (TREASURE, _ARMS)),
     (
         Planned(DUELING_8.name, ACTION_LEVEL.name, Prediction.NOT_SETTLED, (BALL.name,), gated=False),
         Planned(DUELING_8.name, TWOSOME.name, Prediction.HIGHER, (BALL.name,)),
@@ -35,7 +36,7 @@ FOREIGN = Comparing(
     (
         "Rates are those of food-preparation. TextArena has no oracle; its line is the reward of a game that is won.",
         "Dueling 0.8 is POAD with a critic of `values-inside`.",
-        "Action level at its rate was added after the other runs.",
+        "Action level at its rate, and dueling 0.8 at that of TWOSOME, were added after the other runs.",
         "By plan, frozen-lake and treasure-hunter have five seeds.",
     ),
     tuple(range(600, 608)),
