@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -53,14 +54,13 @@ class PolicyAgent(Agent):
         critics: Mapping[str, LLMPolicy] = MappingProxyType({}),
     ) -> None:
         from poad_sb3.distributions.base import ScoreCache
-        from poad_sb3.distributions.lru_cache import LRUCache
         from poad_sb3.vec_env.text_observations import episode_context
 
         self.name, self.settings = name, {**settings, "deterministic": deterministic}
         self.policy = policy
         self._deterministic, self._whole_values, self._critics = deterministic, whole_values, critics
         self._scores = ScoreCache([parameter for parameter in policy.parameters() if parameter.requires_grad])
-        self.read = LRUCache(self._read_path, _REMEMBERED)  # the weights stay the same here
+        self.read = lru_cache(_REMEMBERED)(self._read_path)  # the weights stay the same here
         self._context, self._has_begun = episode_context(policy.lm.prompter.template.context_spec), False
         self._rng = np.random.default_rng()
         self._chosen: _Choice | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,6 @@ from poad_sb3.credit.losses import segment_log_softmax
 from poad_sb3.distributions import ActionDistribution
 from poad_sb3.distributions.action_trie import sample_index
 from poad_sb3.distributions.base import SampledAction, ScoreCache, TokenPath
-from poad_sb3.distributions.lru_cache import LRUCache
 from poad_sb3.distributions.sampling_check import require_agreement
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.value_network import FeatureWhitening, ValueNetwork
@@ -101,7 +101,7 @@ class QDistribution(ActionDistribution):
     ) -> None:
         super().__init__(lm)
         self.heads, self.backup, self._reference = heads, backup, reference
-        self.known = LRUCache(self._know, cache_size)
+        self.known = lru_cache(cache_size)(self._know)
 
     def _know(self, question: Question) -> KnownQuestion:
         """Run one forward pass of the frozen model, for this question alone: a batch could change the last bits."""
@@ -139,10 +139,7 @@ class QDistribution(ActionDistribution):
         """
         if rng is not None and rng.random() < exploration_rate:
             return int(rng.integers(len(self.known(question).tree.paths)))
-        return self._pick(self.action_log_probs(question), rng)
-
-    def _pick(self, log_probs: NDArray[np.float64], rng: np.random.Generator | None) -> int:
-        return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
+        return _pick(self.action_log_probs(question), rng)
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
@@ -158,7 +155,7 @@ class QDistribution(ActionDistribution):
         chosen = []
         for question, rng in zip(questions, rngs, strict=True):
             log_probs = self.action_log_probs(question)
-            pick = int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
+            pick = _pick(log_probs, rng)
             text = (question.actions or ())[pick]
             tree = self.known(question).tree
             path = TokenPath(tree.prompt, tree.sequences[pick], ())
@@ -172,6 +169,10 @@ class QDistribution(ActionDistribution):
     def probabilities(self, question: Question, cache: ScoreCache) -> dict[str, float]:
         """See `ActionDistribution.probabilities`; without exploration."""
         return dict(zip(question.actions or (), np.exp(self.action_log_probs(question)).tolist(), strict=True))
+
+
+def _pick(log_probs: NDArray[np.float64], rng: np.random.Generator | None) -> int:
+    return int(log_probs.argmax()) if rng is None else sample_index(log_probs, rng)
 
 
 class BADQPolicy(TextPolicy):

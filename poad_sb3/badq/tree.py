@@ -12,7 +12,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from poad_sb3.distributions.action_trie import ActionTrie, Decision, TokenIds
-from poad_sb3.distributions.trie import tokenize
+from poad_sb3.distributions.trie import prompt_of, trie_of
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow, tree_row
@@ -62,8 +62,8 @@ def question_tree(lm: LanguageModel, question: Question) -> QuestionTree:
             "Expected a list of admissible actions to take the best of; got none (an open action space). "
             "Fix: POAD, NTPO or ARCHER with action_sampling='free', or an environment that lists admissible actions."
         )
-    prompt, trie = tokenize(lm, question)
-    return build_tree(prompt, trie)
+    trie = trie_of(lm, question.actions)
+    return build_tree(prompt_of(lm, question, trie), trie)
 
 
 def build_tree(prompt: TokenIds, trie: ActionTrie) -> QuestionTree:

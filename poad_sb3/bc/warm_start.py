@@ -21,7 +21,7 @@ from poad_sb3.zoo.rows import ADAPTER
 
 
 def warm_start(algorithm: LLMOnPolicyAlgorithm, path: str | Path) -> None:
-    """Load the adapter and the critic of a checkpoint of any method; the rest of the algorithm stays as it is.
+    """Load the adapter and the critic of a checkpoint of any method with an adapter; all else stays as it is.
 
     Optimisers, counters and generators are those of the algorithm. Where either of the two has no critic, only the
     adapter is loaded. So it is, with a warning, where the critic has learned other values than the algorithm needs:
@@ -81,6 +81,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         data = {**about["arguments"], "policy_kwargs": about["arguments"].get("policy_kwargs") or {}}
         return {**about, "model": data["policy_kwargs"].get("model")}, data, weights
     header = read_header(path)
+    if header["algorithm"] == "BADQ":
+        raise CheckpointError(f"Expected a checkpoint with an adapter; {path} is of BADQ, which trains none.")
     with reading(path):
         _, parameters, _ = load_from_zip_file(path, device="cpu", load_data=False)
         return header, read_data(path), dict(parameters["policy"])

@@ -210,12 +210,9 @@ def draw_curve(progress: Path, path: Path, title: str) -> None:
         from matplotlib.figure import Figure
     except ImportError:
         return
-    from poad_sb3.runs.progress_csv import whole_rows
+    from poad_sb3.runs.progress_csv import logged, read_progress
 
-    header, *lines = whole_rows(progress) or [[]]
-    rows = [dict(zip(header, line, strict=False)) for line in lines]
-    steps, returns = "time/total_timesteps", "rollout/ep_rew_mean"
-    points = [(float(row[steps]), float(row[returns])) for row in rows if row.get(steps) and row.get(returns)]
+    points = [*logged(read_progress(progress), "rollout/ep_rew_mean")]
     if not points:
         return
     figure = Figure(figsize=(6, 3.5), layout="constrained")

@@ -449,7 +449,8 @@ def _laid_under(preset: Preset, algorithm: str, n_envs: int | None, overrides: M
 def _with_batch_size(entry: Preset, algorithm: str, n_envs: int | None, arguments: dict[str, Any]) -> dict[str, Any]:
     """Add the batch size that gives the preset's number of minibatches, unless one is given."""
     rollout = arguments["n_steps"] * (entry.n_envs if n_envs is None else n_envs)
-    return {"batch_size": max(1, rollout // entry.minibatches[algorithm]), **arguments}
+    # Rounded up: rounded down, the few actions that are left over would make one minibatch more.
+    return {"batch_size": -(-rollout // entry.minibatches[algorithm]), **arguments}
 
 
 def _copy(arguments: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -14,7 +14,6 @@ __all__ = [
     "cispo_loss",
     "clipped_policy_loss",
     "clipped_value_loss",
-    "gspo_token_log_ratio",
     "kl_k3",
     "normalize",
     "segment_entropy",
@@ -66,22 +65,6 @@ def cispo_loss(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, cap: 
     """
     weight = torch.exp(log_prob - old_log_prob).clamp(max=cap).detach()
     return -weight * advantages * log_prob
-
-
-def gspo_token_log_ratio(log_prob: Tensor, old_log_prob: Tensor, units: Tensor, n_units: int) -> Tensor:
-    """Compute GSPO-token's log-ratio (arXiv 2507.18071), `[n]`: mean of the unit, with the gradient of the own token.
-
-    `clipped_policy_loss` takes it in place of `log_prob`, with an `old_log_prob` of 0.
-
-    Args:
-        log_prob: Log-probability of each token, `[n]`.
-        old_log_prob: Log-probability of each token at sampling, `[n]`.
-        units: Unit of each token, int64 `[n]`; every unit in `range(n_units)` has a token.
-        n_units: Number of units.
-    """
-    total = log_prob.new_zeros(n_units).index_add(0, units, (log_prob - old_log_prob).detach())
-    mean = total / torch.bincount(units, minlength=n_units)
-    return mean[units] + (log_prob - log_prob.detach())
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip_range: float | None) -> Tensor:

@@ -119,7 +119,7 @@ def choices_on_path(lm: LanguageModel, path: TokenPath, most: int) -> list[Token
             ids = torch.tensor(decision.children or range(len(scaled)), device=scaled.device)
             log_probs = scaled[ids].log_softmax(-1)
             best, at = log_probs.topk(min(most, len(ids)))
-            entropy = float(-(log_probs.exp() * log_probs).sum())
+            entropy = float(torch.special.entr(log_probs.exp()).sum())
             listed = tuple(ids[at].tolist()), tuple(best.tolist())
             choices.append(TokenChoice(decision.position, *listed, entropy))
     return choices

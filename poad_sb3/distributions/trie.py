@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +31,6 @@ from poad_sb3.distributions.base import (
     TokenPath,
     token_choice,
 )
-from poad_sb3.distributions.lru_cache import LRUCache
 from poad_sb3.errors import ObservationError
 from poad_sb3.language_model.language_model import LanguageModel
 from poad_sb3.language_model.packing import TokenRow, tree_row
@@ -79,8 +79,8 @@ class TrieDistribution(ActionDistribution):
     def __init__(self, lm: LanguageModel, temperature: float = 1.0) -> None:
         super().__init__(lm)
         self.temperature = temperature
-        self.tokenized = LRUCache(self._tokenized, maxsize=512)
-        self._actions = LRUCache(self._tokenized_actions, maxsize=512)
+        self.tokenized = lru_cache(512)(self._tokenized)
+        self._actions = lru_cache(512)(self._tokenized_actions)
 
     def sample(
         self, questions: Sequence[Question], rngs: Sequence[np.random.Generator], cache: ScoreCache
@@ -240,12 +240,6 @@ def scores_by_row(rows: Sequence[DecisionRow], edges: Edges) -> list[NDArray[np.
     """Return the log-probabilities of the children of each row's decisions, on the host."""
     ends = np.cumsum([sum(row.counts) for row in rows[:-1]], dtype=np.int64)
     return np.split(edges.log_probs.cpu().numpy(), ends)
-
-
-def tokenize(lm: LanguageModel, question: Question) -> tuple[TokenIds, ActionTrie]:
-    """Return the token ids of a prompt, and the trie of its admissible actions; see `trie_of`."""
-    trie = trie_of(lm, question.actions)
-    return prompt_of(lm, question, trie), trie
 
 
 def prompt_of(lm: LanguageModel, question: Question, trie: ActionTrie) -> TokenIds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from stable_baselines3.common.logger import CSVOutputFormat
 
 from lang_envs.files import write_text
 
-_STEPS = "time/total_timesteps"
+STEPS = "time/total_timesteps"
+"""Column of the environment steps."""
 
 
 class ResumableCSV(CSVOutputFormat):
@@ -47,9 +48,28 @@ def whole_rows(path: Path) -> list[list[str]]:
     return rows
 
 
+def read_progress(path: Path) -> list[dict[str, str]]:
+    """Return the rows of progress.csv; an unfinished last line is left out."""
+    header, *rows = whole_rows(path) or [[]]
+    return [dict(zip(header, row, strict=False)) for row in rows]
+
+
+def logged(rows: Sequence[Mapping[str, str]], column: str) -> Iterator[tuple[float, float]]:
+    """Yield the environment steps and the value of each row that has a finite one, at growing steps."""
+    last = -1.0
+    for row in rows:
+        try:
+            step, value = float(row[STEPS]), float(row[column])
+        except (KeyError, TypeError, ValueError):
+            continue
+        if step > last and value - value == 0:  # finite
+            last = step
+            yield step, value
+
+
 def _steps_of(header: Sequence[str], row: Sequence[str]) -> float:
     """Return the step of a row; infinity if it has none or is damaged."""
     try:
-        return float(dict(zip(header, row, strict=True))[_STEPS])
+        return float(dict(zip(header, row, strict=True))[STEPS])
     except (KeyError, ValueError):
         return float("inf")

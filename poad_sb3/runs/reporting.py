@@ -14,12 +14,11 @@ from lang_envs.report import LearningCurve, Report, Run, Table, read_run
 from lang_envs.report.statistics import LEVEL, learning_curve, mean
 from poad_sb3.common.hyperparameters import MOVABLE
 from poad_sb3.presets import MERGED
-from poad_sb3.runs.progress_csv import whole_rows
+from poad_sb3.runs.progress_csv import STEPS, logged, read_progress
 from poad_sb3.runs.run_folder import RunConfig, RunError, RunFolder
 
 __all__ = ["report_of_runs"]
 
-_STEPS = "time/total_timesteps"
 _QUANTITIES = {
     "rollout/ep_rew_mean": "return of the episodes of training",
     "rollout/ep_len_mean": "actions of the episodes of training",
@@ -80,7 +79,7 @@ def report_of_runs(folders: Sequence[Path], title: str | None = None) -> Report:
         files = [path for path in (folder.config_file, folder.progress) if path.exists()]
         digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
         runs.append(Run("", _facts(config), {**run.files, **digests}))
-        trainings.append(_Training(config, _read_progress(folder.progress), episodes))
+        trainings.append(_Training(config, read_progress(folder.progress), episodes))
     labels = _labels([training.config for training in trainings], folders)
     groups: dict[tuple[str, str], list[_Training]] = {}
     for label, training in zip(labels, trainings, strict=True):
@@ -110,7 +109,7 @@ def _summary(labels: Sequence[str], trainings: Sequence[_Training]) -> Table:
     for label, training in zip(labels, trainings, strict=True):
         last = training.progress[-1] if training.progress else {}
         recorded = list(_recorded(training.episodes))
-        steps = last.get(_STEPS, "")
+        steps = last.get(STEPS, "")
         numbers = [last.get(name, "") for name in ("rollout/ep_rew_mean", "rollout/success_rate")]
         shown = [_three_digits(number) for number in numbers]
         if recorded:
@@ -186,31 +185,13 @@ def _experiment(config: RunConfig) -> dict[str, str]:
     return dict(flat_facts("run", {**fields, **arguments, **model}))
 
 
-def _read_progress(path: Path) -> list[dict[str, str]]:
-    """Return the rows of progress.csv; an unfinished last line is left out."""
-    header, *rows = whole_rows(path) or [[]]
-    return [dict(zip(header, row, strict=False)) for row in rows]
-
-
 def _curves(task: str, label: str, trainings: Sequence[_Training]) -> Iterator[LearningCurve]:
     """Yield a curve for each quantity that the runs have logged; seeds without it are left out."""
     for column, title in _QUANTITIES.items():
-        by_seed = {training.config.seed: list(_logged(training.progress, column)) for training in trainings}
+        by_seed = {training.config.seed: list(logged(training.progress, column)) for training in trainings}
         yield from _curve(task, label, title, by_seed)
     by_seed = {training.config.seed: list(_recorded(training.episodes)) for training in trainings}
     yield from _curve(task, label, _RECORDED, by_seed)
-
-
-def _logged(rows: Sequence[Mapping[str, str]], column: str) -> Iterator[tuple[float, float]]:
-    last = -1.0
-    for row in rows:
-        try:
-            step, value = float(row[_STEPS]), float(row[column])
-        except (KeyError, TypeError, ValueError):
-            continue
-        if step > last and value - value == 0:  # finite
-            last = step
-            yield step, value
 
 
 def _recorded(episodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, float]]:

@@ -14,6 +14,7 @@ from toy import COLOURS, TimedLampEnv, make_agent, make_method, randomise
 
 from lang_envs.report.results import read_results
 from poad_sb3 import (
+    BADQ,
     GRPO,
     NTPO,
     POAD,
@@ -277,6 +278,13 @@ def test_a_critic_that_discounts_thoughts_otherwise_is_not_loaded(base: tuple[PO
         with pytest.warns(UserWarning, match=r"Only the adapter of .* with gamma_thought 0\.9 instead of 1"):
             warm_start(other, tmp_path / "discounting.zip")
     warm_start(keys(POAD, action_sampling="think", gamma_thought=0.9), tmp_path / "discounting.zip")
+
+
+def test_a_checkpoint_without_an_adapter_is_refused(tmp_path: Path) -> None:
+    BADQ("BADQPolicy", "KeyToken-v0").save(tmp_path / "heads.zip")
+    for kind in (POAD, GRPO):
+        with pytest.raises(CheckpointError, match=r"a checkpoint with an adapter; .* is of BADQ"):
+            warm_start(keys(kind), tmp_path / "heads.zip")
 
 
 def test_a_critic_of_another_trunk_is_refused(base: tuple[POAD, Path]) -> None:

@@ -121,6 +121,14 @@ def test_overrides_win_and_the_number_of_minibatches_stays() -> None:
     assert model.num_timesteps == 16
 
 
+@pytest.mark.parametrize("n_envs", range(1, 12))
+def test_no_minibatch_is_added_for_what_is_left_over(n_envs: int) -> None:
+    name = "smollm2/overcooked"
+    arguments = preset_arguments(POAD, name, n_envs, {})
+    rollout = arguments["n_steps"] * n_envs
+    assert -(-rollout // arguments["batch_size"]) == PRESETS[name].minibatches["POAD"]
+
+
 REFUSED = [
     (POAD, "paper/virtualhom", {}, r"There is no preset 'paper/virtualhom'. Did you mean paper/virtualhome"),
     (ARCHER, "paper/overcooked", {}, r"is for POAD, NTPO, TWOSOME; got ARCHER"),
@@ -192,7 +200,7 @@ def test_the_preset_of_a_model_lies_beneath_the_given_arguments(monkeypatch) -> 
     given = {"ent_coef": 0.5, "policy_kwargs": kwargs}
     for n_envs, expected_envs, n_steps in ((None, 4, 6), (1, 1, 24), (5, 5, 5)):
         arguments, preset_envs = with_model_preset(POAD, "tiny/overcooked", n_envs, given)
-        batch_size = n_steps * expected_envs // 2
+        batch_size = -(-n_steps * expected_envs // 2)
         assert (arguments, preset_envs) == (
             {**SMALL_PRESET, "n_steps": n_steps, "batch_size": batch_size, **given},
             expected_envs,

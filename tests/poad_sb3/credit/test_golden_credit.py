@@ -27,7 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poad_sb3.credit import baselines, padded
-from poad_sb3.credit.losses import cispo_loss, clipped_policy_loss, gspo_token_log_ratio
+from poad_sb3.credit.losses import cispo_loss, clipped_policy_loss
 
 CASES = {case["name"]: case for case in GOLDEN["cases"]}
 seeds = st.integers(0, 2**32 - 1)
@@ -141,11 +141,6 @@ def loss_of(case: dict[str, Any], name: str, log_prob: torch.Tensor) -> torch.Te
     clips = {"clip_range": case["clip_low"], "clip_range_high": case["clip_high"]}
     if name == "cispo":
         return cispo_loss(log_prob, old, advantages, case["cispo_cap"]).mean()
-    if name == "gspo_token":  # as published: the mean over the tokens of a trajectory, then over trajectories
-        units = units_of(case, "trajectory")
-        ratios = gspo_token_log_ratio(log_prob, old, units, int(units.max()) + 1)
-        losses = clipped_policy_loss(ratios, torch.zeros_like(ratios), advantages, **clips)
-        return (sums(losses, units) / torch.bincount(units)).mean()
     level, _, kind = name.removesuffix("_dual_clip").partition("_")
     units = units_of(case, level)
     counts = torch.bincount(units)
@@ -159,6 +154,8 @@ def loss_of(case: dict[str, Any], name: str, log_prob: torch.Tensor) -> torch.Te
 def test_losses_and_gradients_equal_the_golden_vectors(case: dict[str, Any]) -> None:
     assert len(case["expected"]) == 12
     for name, expected in case["expected"].items():
+        if name == "gspo_token":  # no method here has it
+            continue
         log_prob = torch.tensor(flat_tokens(case["log_prob_new"]), dtype=torch.float64, requires_grad=True)
         loss = loss_of(case, name, log_prob)
         loss.backward()
