@@ -118,6 +118,8 @@ def run(
     from lang_bench.runner.session import measure
 
     settings = parse_settings("--env-set", env_set or (), fail)
+    if "render_mode" in settings:
+        fail("Expected --env-set of another argument than render_mode, which the runner chooses itself.")
     plan = Plan(
         agent=agent,
         envs=tuple(env),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 __all__ = ["parse_action", "show_actions"]
 
 _ASKED = "Answer with one of these actions, word for word, and nothing else:"
-_FENCED = re.compile(r"(`{3,})[\w+-]*\n(.*?)\n?\1", re.DOTALL)
+_FENCED = re.compile(r"(`{3,16}+)[\w+-]*\n(.*?)\n?\1", re.DOTALL)
 _LABEL = re.compile(r"^(?:next |my )?(?:action|answer)\s*:\s*", re.IGNORECASE)
 _BULLET = re.compile(r"^(?:[-*>]|\d+[.)])(?=\s|[^\W\d_])\s*")
 """A bullet or number; not the sign or the first digits of a number."""

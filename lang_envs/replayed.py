@@ -16,6 +16,10 @@ from lang_envs.errors import LangEnvsError, StateError
 __all__ = ["GymnasiumEnv", "Replay", "ReplayedEnv"]
 
 
+MAX_TEXT_LENGTH = 4_097
+"""Largest number of action tokens where any text is an action, end token included."""
+
+
 class Replay(NamedTuple):
     """State of a world that can only be played.
 
@@ -76,12 +80,14 @@ class ReplayedEnv(LangEnv[Replay]):
         listed = self._listed_actions()
         if listed is not None and text not in listed:
             return None
+        outcome = self._act(text)
         self._actions.append(text)
-        return self._act(text)
+        return outcome
 
     def _pass_time(self) -> Outcome:
+        outcome = self._wait()
         self._actions.append(None)
-        return self._wait()
+        return outcome
 
     def _replay(self, seed: int, actions: Sequence[str | None]) -> None:
         self._seed, self._actions = seed, list(actions)
@@ -144,15 +150,17 @@ Actions = Mapping[str, Any] | Sequence[str]
 """Actions of an environment by their texts, or the texts of one that takes texts itself."""
 
 
-def _checked_actions(actions: Actions | None) -> Actions | None:
-    """Return actions if their texts can be listed."""
-    if actions is not None:
-        texts = list(actions) if isinstance(actions, Mapping | list | tuple) else []
-        if not texts or not all(isinstance(text, str) and text for text in texts) or len({*texts}) < len(texts):
-            raise LangEnvsError(
-                "Expected actions as a list or mapping of distinct texts, none of them empty; got "
-                f"{actions!r:.80}. Fix: one text for each action, or None where any text is an action."
-            )
+def _checked_actions(actions: Actions | None, *, is_over: bool = False) -> Actions | None:
+    """Return actions if their texts can be listed; at the end of an episode there may be none."""
+    if actions is None:
+        return None
+    texts = list(actions) if isinstance(actions, Mapping | list | tuple) else [""]
+    are_texts = all(isinstance(text, str) and text for text in texts)
+    if not are_texts or len({*texts}) < len(texts) or not (texts or is_over):
+        raise LangEnvsError(
+            "Expected actions as a list or mapping of distinct texts, none of them empty; got "
+            f"{actions!r:.80}. Fix: one text for each action, or None where any text is an action."
+        )
     return actions
 
 
@@ -164,7 +172,8 @@ class GymnasiumEnv(ReplayedEnv):
     Args:
         env: Id for `gym.make`, or a class or function that makes the environment.
         actions: Actions of the environment by their texts; texts alone, where it takes texts or numbers of their order;
-            a function from observation and `info` to either; None where any text is an action.
+            a function from observation and `info` to either; None where any text is an action. Where a list has
+            not all of the actions, use a mapping.
         describe: Function from observation and `info` to the text; None where observations are texts.
         succeeds: Function from reward, `terminated` and `info` of a step to whether the goal is reached; by default an
             end with `info["success"]` or `info["is_success"]` where there is one, else with a positive reward.
@@ -196,6 +205,8 @@ class GymnasiumEnv(ReplayedEnv):
         self.actions, self.describe, self.succeeds = (_function(*item) for item in functions.items())
         if not callable(self.actions):
             _checked_actions(self.actions)
+        if self.actions is None:
+            options.setdefault("max_action_length", MAX_TEXT_LENGTH)
         self.max_steps, self.env_kwargs = max_steps, dict(env_kwargs or {})
         self._n_steps = 0
         super().__init__(**options)
@@ -207,13 +218,20 @@ class GymnasiumEnv(ReplayedEnv):
         self._observe(*self.world.reset(seed=seed))
         self._n_steps = 0
 
-    def _observe(self, observation: Any, info: Mapping[str, Any]) -> None:
+    def _observe(self, observation: Any, info: Mapping[str, Any], *, is_over: bool = False) -> None:
         """Note what the environment shows, and the actions there."""
         self._observed = observation, info
         if callable(self.actions):
-            self._available: Actions | None = _checked_actions(self.actions(observation, info))
+            self._available: Actions | None = _checked_actions(self.actions(observation, info), is_over=is_over)
         else:
             self._available = self.actions
+        space, listed = self.world.action_space, self._available
+        is_numbered = not isinstance(listed, Mapping) and isinstance(space, gym.spaces.Discrete)
+        if listed and is_numbered and len(listed) != space.n:
+            raise LangEnvsError(
+                f"Expected a text for each of the {space.n} actions, in their order; got {listed!r:.80}. "
+                "Fix: a mapping from the texts to the numbers of the actions."
+            )
 
     def _act(self, text: str) -> Outcome:
         action: Any = text
@@ -223,7 +241,7 @@ class GymnasiumEnv(ReplayedEnv):
             action = self._available.index(text) + int(self.world.action_space.start)
         observation, paid, terminated, truncated, info = self.world.step(action)
         reward = finite_reward(paid, self.world)
-        self._observe(observation, info)
+        self._observe(observation, info, is_over=bool(terminated or truncated))
         self._n_steps += 1
         if self.succeeds is not None:
             success = bool(self.succeeds(reward, bool(terminated), info))
@@ -253,5 +271,5 @@ class GymnasiumEnv(ReplayedEnv):
         return {}
 
     def _configuration(self) -> dict[str, Any]:
-        name = self.env if isinstance(self.env, str) else getattr(self.env, "__qualname__", repr(self.env))
+        name = self.env if isinstance(self.env, str) else getattr(self.env, "__qualname__", type(self.env).__name__)
         return {"env": name, "max_steps": self.max_steps, "env_kwargs": self.env_kwargs}

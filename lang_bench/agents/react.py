@@ -16,14 +16,14 @@ You solve a task step by step. Every step is an observation, your thought about 
 thought and an action, in this form and with nothing after them:
 Thought: what you know, what is missing, and what to do next
 Action: the action"""
-_ACTION = re.compile(r"^[ \t*#]*action[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE | re.MULTILINE)
-_IN_LINE = re.compile(r"(?<=[.!?;])[ \t*]+Action[ \t]*\d*[ \t*]*:[ \t*]*")
-_INVENTED_IN_LINE = re.compile(r"(?<=[.!?;])[ \t*]+(?:Observation|Thought)[ \t]*\d*[ \t*]*:")
-_THOUGHT = re.compile(r"^[\s*#]*thought[ \t]*\d*[ \t*]*:[ \t*]*", re.IGNORECASE)
-_INVENTED = re.compile(r"^[ \t*#]*(?:observation|thought)[ \t]*\d*[ \t*]*:", re.IGNORECASE | re.MULTILINE)
+_ACTION = re.compile(r"^[ \t*#]*action[ \t]*+\d*+[ \t*]*+:[ \t*]*", re.IGNORECASE | re.MULTILINE)
+_IN_LINE = re.compile(r"(?<=[.!?;])[ \t*]+Action[ \t]*+\d*+[ \t*]*+:[ \t*]*")
+_INVENTED_IN_LINE = re.compile(r"(?<=[.!?;])[ \t*]+(?:Observation|Thought)[ \t]*+\d*+[ \t*]*+:")
+_THOUGHT = re.compile(r"^[\s*#]*thought[ \t]*+\d*+[ \t*]*+:[ \t*]*", re.IGNORECASE)
+_INVENTED = re.compile(r"^[ \t*#]*(?:observation|thought)[ \t]*+\d*+[ \t*]*+:", re.IGNORECASE | re.MULTILINE)
 _FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _IN_FENCE = re.compile(
-    r"\s*```(?:text)?\n((?=[\s*]*(?:thought|action)[ \t]*\d*[ \t*]*:)(?:(?!```).)*)```\s*", re.DOTALL | re.IGNORECASE
+    r"\s*```(?:text)?\n((?=[\s*]*(?:thought|action)[ \t]*+\d*+[ \t*]*+:)(?:(?!```).)*)```\s*", re.DOTALL | re.IGNORECASE
 )
 """A whole answer in one fence, without further fences inside."""
 _ASKED = "The action must be one of these, word for word:"

@@ -15,6 +15,7 @@ from lang_bench.agents.base import Agent, Decision, TokenCredit, Usage
 from lang_bench.runner.errors import AgentFailedError
 from lang_envs.arguments import finite_reward
 from lang_envs.core import language_env
+from lang_envs.errors import LangEnvsError
 from lang_envs.wrappers import TextAction
 from poad_sb3.common.episode_lines import moves_of
 
@@ -118,6 +119,7 @@ def play_episode(
 
     Raises:
         AgentFailedError: If the answer of the agent is not a valid `Decision`.
+        LangEnvsError: If an action of the list is counted as invalid.
         RewardError: If a reward is no single finite number.
     """
     observation, info = env.reset(seed=seed)
@@ -136,6 +138,11 @@ def play_episode(
         shown = observation
         observation, paid, terminated, truncated, info = env.step(decision.text)
         info = _copied(info)
+        if info["invalid_action"] and listed and decision.text in listed:
+            raise LangEnvsError(
+                f"Expected listed actions to be valid; {decision.text!r:.80} is listed and was not. Fix: a larger "
+                f"max_action_length than {env.tokens.max_length}, if it is longer, or another list."
+            )
         step = Step(shown, listed, decision, finite_reward(paid, inner), terminated, truncated, observation, info)
         agent.observe(decision, observation, step.reward, terminated, truncated, _copied(info))
         if watch is not None:

@@ -93,18 +93,22 @@ class LineFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        except OSError as error:
-            raise ResultFileError(
-                f"Expected a file that can be written; got {path} ({error.strerror}). Fix: name another with --out."
-            ) from error
-        try:
-            _lock(self._file, path)
-        except BaseException:
-            os.close(self._file)
-            raise
+        while True:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            except OSError as error:
+                raise ResultFileError(
+                    f"Expected a file that can be written; got {path} ({error.strerror}). Fix: name another with --out."
+                ) from error
+            try:
+                _lock(self._file, path)
+                if path.exists() and os.path.samestat(os.fstat(self._file), path.stat()):
+                    return
+            except BaseException:
+                os.close(self._file)
+                raise
+            os.close(self._file)  # another process has removed this empty file since it was opened
 
     def __enter__(self) -> LineFile:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import gymnasium as gym
 
 from lang_bench.runner.errors import BenchmarkError, ResultFileError
 from lang_bench.runner.machine import describe_machine
+from lang_envs.core import LangEnv
 from lang_envs.redaction import without_secrets
 from poad_sb3.common.episode_lines import EPISODES_PER_SEED, FORMAT, N_SEEDS, discount_of, reset_seed_of
 
@@ -85,7 +87,8 @@ class Plan:
     def __post_init__(self) -> None:
         if not self.envs:
             raise BenchmarkError("Expected at least one environment; got none. Fix: --env ID.")
-        twice = sorted({env_id for env_id in self.envs if self.envs.count(env_id) > 1})
+        names = Counter(env_id.rpartition(":")[2] for env_id in self.envs)  # a module before an id imports its package
+        twice = sorted(name for name, count in names.items() if count > 1)
         if twice:
             raise BenchmarkError(f"Expected every environment once; got {', '.join(twice)} again. Fix: leave it out.")
         if not 1 <= self.episodes <= EPISODES_PER_SEED:
@@ -125,12 +128,14 @@ class Plan:
         ]
 
 
-def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
+def header_of(plan: Plan, identities: Mapping[int, Identity], *, envs_are_here: bool = True) -> dict[str, Any]:
     """Return the first line of a results file.
 
     Args:
         plan: The plan to play.
         identities: Identity of the agent by seed; of the first seed only, where all seeds have the same.
+        envs_are_here: Whether the environments can be made in this process. What shapes their worlds is recorded then:
+            the digests of tables and games, and the versions of the packages that make them.
     """
     first = identities[plan.first_seed]
     agent: dict[str, Any] = {
@@ -159,8 +164,27 @@ def header_of(plan: Plan, identities: Mapping[int, Identity]) -> dict[str, Any]:
         "steps": plan.steps,
         **describe_machine(),
     }
-    as_read: dict[str, Any] = json.loads(json.dumps(header, default=str))
+    try:
+        header["worlds"] = {env_id: without_secrets(_world_of(env_id, plan.env_settings)) for env_id in plan.envs}
+    except Exception:
+        if envs_are_here:
+            raise
+    as_read: dict[str, Any] = json.loads(json.dumps(header, default=_as_text))
     return as_read
+
+
+def _world_of(env_id: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    env = gym.make(env_id, disable_env_checker=True, **settings)
+    inner: Any = env.unwrapped
+    configuration: dict[str, Any] = inner._configuration() if isinstance(inner, LangEnv) else {}
+    env.close()
+    return configuration
+
+
+def _as_text(value: object) -> str:
+    """Return a function by its name, so that it is the same in the next process."""
+    name = getattr(value, "__qualname__", None)
+    return str(value) if name is None else f"{getattr(value, '__module__', '')}:{name}"
 
 
 def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: object) -> None:
@@ -171,7 +195,11 @@ def require_same(recorded: Mapping[str, Any], asked: Mapping[str, Any], path: ob
     Raises:
         ResultFileError: If anything else differs.
     """
-    recorded_facts, planned_facts = dict(_flat(without_incidental(recorded))), dict(_flat(without_incidental(asked)))
+    without = () if "worlds" in recorded and "worlds" in asked else ("worlds",)
+    recorded_facts, planned_facts = (
+        dict(_flat({key: value for key, value in without_incidental(header).items() if key not in without}))
+        for header in (recorded, asked)
+    )
     differ = [
         key
         for key in sorted(recorded_facts.keys() | planned_facts.keys())

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,7 +65,7 @@ class Cell(NamedTuple):
     def task(self) -> str:
         """Id with the arguments that differ from the registered ones: with them it is another task."""
         settings = self.header["env_settings"]
-        arguments = ", ".join(f"{name}={value}" for name, value in settings.items())
+        arguments = ", ".join(f"{name}={value}" for name, value in sorted(settings.items()))
         return f"{self.env} ({arguments})" if settings else self.env
 
     @property
@@ -120,6 +121,8 @@ def _with_file(cells: Sequence[Cell], path: Path) -> list[Cell]:
         before = cells[places[0]]
         differ = [name for name in _OF_TASK if before.header.get(name) != cell.header.get(name)]
         differ += ["arguments"] if _env_of(before) != _env_of(cell) else []
+        worlds = [one.header.get("worlds", {}).get(one.env) for one in (before, cell)]
+        differ += ["worlds"] if None not in worlds and worlds[0] != worlds[1] else []
         if set(before.header["seeds"]) & set(cell.header["seeds"]) or differ:
             raise ResultFileError(
                 f"Expected every agent once on every task, or with further seeds; got {cell.agent} on {cell.task} "
@@ -190,7 +193,7 @@ def references_of(env_id: str) -> References | None:
 
     Exact where actions are listed; on DataSciCoding random is the random coder, sampled.
     """
-    return _references().get(env_id)
+    return _references().get(env_id.rpartition(":")[2])
 
 
 @cache
@@ -204,6 +207,9 @@ def _references() -> dict[str, References]:
             else:
                 ends = [both[agent]["mean_return"] for agent in ("random_coder", "oracle")]
             references[env_id] = References(*ends)
+    for env_id in ("KeyToken-v0", "MultiKey-v0", "Parity-v0"):  # of the length trap, noise is larger than the range
+        env: Any = gym.make(env_id, disable_env_checker=True).unwrapped
+        references[env_id] = References(env.random_return, env.optimal_return)
     return references
 
 

@@ -86,7 +86,7 @@ def measure(
         }
         if n_workers > 1 or ray is not None:
             player.close()  # the workers have agents of their own
-        header = header_of(plan, identities)
+        header = header_of(plan, identities, envs_are_here=ray is None)
         player.agent_name = header["agent"]["name"]
         jobs = plan.jobs()
         recorded, ends = _take_up(episodes, header, jobs)

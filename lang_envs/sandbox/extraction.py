@@ -79,11 +79,6 @@ class AgentCode:
     source: str
     tree: ast.Module
 
-    def line(self, number: int) -> str:
-        """Return line `number` (from 1) of the source without its indentation; empty if there is no such line."""
-        lines = self.source.split("\n")
-        return lines[number - 1].strip() if 1 <= number <= len(lines) else ""
-
 
 def extract(text: str) -> AgentCode:
     """Find the code in the text of an action.

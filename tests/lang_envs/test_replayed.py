@@ -57,7 +57,7 @@ def test_an_environment_of_gymnasium_keeps_the_contract() -> None:
     [
         (FIELDS, 4),
         ({"down": 1, "right": 2}, 4),
-        (lambda field, info: {"down": 1} if field == 0 else ["left", "down"], 4),
+        (lambda field, info: {"down": 1} if field == 0 else FIELDS, 4),
     ],
     ids=["numbered", "mapped", "function"],
 )
@@ -67,6 +67,38 @@ def test_actions_are_listed_in_each_form(actions: Any, expected: int) -> None:
     text, *_ = env.step_text("down")
     assert text == f"You are on field {expected}. You go"
     assert env.step_text("swim")[4]["invalid_action"] is True
+
+
+@pytest.mark.parametrize("actions", [["down", "right"], lambda field, info: ("down", "right")])
+def test_a_list_of_some_actions_has_no_numbers(actions: Any) -> None:
+    with pytest.raises(LangEnvsError, match=r"Expected a text for each of the 4 actions, in their order; got .*down"):
+        GymnasiumEnv("FrozenLake-v1", actions, say_field).reset(seed=0)
+
+
+def test_the_end_of_an_episode_may_have_no_actions() -> None:
+    def legal(observation: str, info: Any) -> dict[str, str]:
+        return {} if observation == "Right." else {"tell": observation.removeprefix("Say ").removesuffix(".")}
+
+    env = GymnasiumEnv(Riddle, legal)
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step_text("tell")
+    assert (reward, terminated, info["admissible_actions"]) == (1.0, True, [])
+
+
+def test_an_action_that_fails_is_not_part_of_the_state() -> None:
+    class Broken(Riddle):
+        def step(self, action: str) -> Any:
+            if action == "boom":
+                raise ZeroDivisionError
+            return super().step(action)
+
+    env = GymnasiumEnv(Broken)
+    env.reset(seed=0)
+    env.step_text("a")
+    with pytest.raises(ZeroDivisionError):
+        env.step_text("boom")
+    env.set_state(env.get_state())
+    assert env.get_state()["world"].actions == ("a",)
 
 
 def test_texts_need_no_description_and_any_text_may_be_an_action() -> None:

@@ -13,7 +13,7 @@ from lang_envs.arguments import check_choice, check_integer, is_number
 from lang_envs.core import Outcome
 from lang_envs.envs.textarena.games import GAMES
 from lang_envs.errors import MissingExtraError, install_command
-from lang_envs.replayed import ReplayedEnv
+from lang_envs.replayed import MAX_TEXT_LENGTH, ReplayedEnv
 
 try:
     import textarena
@@ -37,7 +37,7 @@ class TextArenaEnv(ReplayedEnv):
         variant: Suffix of the package's id, such as `"-hardcore"`.
         max_steps: Time limit, of invalid texts too. Most games have a shorter one, and some pay a share at it.
         max_observation_length: Largest number of characters of an observation.
-        max_action_length: Largest number of action tokens, end token included.
+        max_action_length: Largest number of action tokens, end token included; 4,097 where any text is an action.
         **options: Arguments of `LangEnv`.
 
     `info`: `reason` (why the game has ended; empty before).
@@ -56,6 +56,8 @@ class TextArenaEnv(ReplayedEnv):
         check_integer("max_steps", max_steps, 1)
         self.game, self.variant, self.max_steps = game, variant, max_steps
         self.metadata = {**self.metadata, "actions": "text" if GAMES[game].actions is None else "listed"}
+        if GAMES[game].actions is None:
+            options.setdefault("max_action_length", MAX_TEXT_LENGTH)
         self._n_steps, self._prompt, self._messages, self._reason = 0, "", "", ""
         self._random_state: Any = None
         super().__init__(max_observation_length=max_observation_length, **options)

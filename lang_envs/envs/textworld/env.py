@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib.metadata
 import json
 import re
@@ -173,7 +174,8 @@ class TextWorldEnv(ReplayedEnv):
 
     def _configuration(self) -> dict[str, Any]:
         made = {"challenge": self.challenge, "settings": self.settings, "game_seed": self.game_seed}
-        return {**made, "game": self.game, "max_steps": self.max_steps, "textworld": _VERSION}
+        game = None if self.game is None else hashlib.sha256(Path(self.game).read_bytes()).hexdigest()
+        return {**made, "game": game, "max_steps": self.max_steps, "textworld": _VERSION}
 
     def oracle_action(self) -> str:
         """Return the next command of the package's own solution."""

@@ -175,6 +175,36 @@ def test_other_arguments_are_another_task(tmp_path: Path) -> None:
     assert [cell.task for cell in cells] == [f"{KEYS} (horizon=2)", KEYS]
 
 
+def test_arguments_in_another_order_are_the_same_task(tmp_path: Path) -> None:
+    for agent, names in (("random", ("horizon", "n_tokens")), ("oracle", ("n_tokens", "horizon"))):
+        measure(Plan(agent, (KEYS,), 2, 2, env_settings=dict.fromkeys(names, 3)), tmp_path / f"{agent}.jsonl")
+    assert {cell.task for cell in load(sorted(tmp_path.glob("??????.jsonl")))} == {f"{KEYS} (horizon=3, n_tokens=3)"}
+
+
+def test_a_listed_action_that_does_not_fit_is_no_fault_of_the_agent(tmp_path: Path) -> None:
+    with pytest.raises(AgentFailedError, match=r"Expected listed actions to be valid; .* Fix: a larger max_action_len"):
+        measure(Plan("random", (KEYS,), 1, 1, env_settings={"max_action_length": 10}), tmp_path / "short.jsonl")
+
+
+def test_one_id_with_and_without_its_module_is_one_task() -> None:
+    with pytest.raises(BenchmarkError, match=f"Expected every environment once; got {KEYS} again"):
+        Plan("random", (KEYS, f"lang_envs:{KEYS}"))
+
+
+def test_another_table_of_one_name_is_another_measurement(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    table, path = tmp_path / "own.csv", tmp_path / "own.jsonl"
+    plan = Plan("oracle", ("DataSciCoding-v0",), 2, 1, env_settings={"table": str(table), "target": "y"})
+    table.write_text("a,y\n" + "".join(f"{n},{n % 2}\n" for n in range(40)))
+    measure(plan, path)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    table.write_text("a,y\n" + "".join(f"{n},{n // 20}\n" for n in range(40)))
+    with pytest.raises(
+        ResultFileError, match=r"holds another measurement\. worlds\.DataSciCoding-v0\.dataset: expected"
+    ):
+        measure(plan, path)
+
+
 # ---------------------------------------------------------------------- files
 
 
@@ -212,7 +242,9 @@ def test_no_secret_setting_gets_into_a_file(monkeypatch: pytest.MonkeyPatch) -> 
     secrets = {"api_key": ["SECRET"], "options": {"hf_token": "SECRET"}, "base_url": "http://user:SECRET@host/v1"}
     plan = Plan("random", (KEYS,), 1, 1, agent_settings=secrets, env_settings={"private_key": "SECRET"})
     identity = Player(Plan("random", (KEYS,), 1, 1)).identity(0)
-    header = header_of(plan, {0: identity._replace(settings={"api_key": "SECRET", "key_env": "NAME"})})
+    header = header_of(
+        plan, {0: identity._replace(settings={"api_key": "SECRET", "key_env": "NAME"})}, envs_are_here=False
+    )
     assert "SECRET" not in json.dumps(header)
     assert "words" not in header["command"]
     assert header["agent"]["settings"] == {"api_key": "...", "key_env": "NAME"}

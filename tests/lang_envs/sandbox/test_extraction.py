@@ -155,8 +155,6 @@ def test_lines_are_counted_in_the_source(text, line):
     with pytest.raises(NameError) as caught:
         run(code)
     assert [frame.lineno for frame in traceback.extract_tb(caught.tb)][-1] == line
-    assert code.line(line) == code.source.split("\n")[line - 1].strip() != ""
-    assert code.line(0) == code.line(99) == ""
 
 
 @pytest.mark.parametrize(
