@@ -320,7 +320,7 @@ def leaderboard(family: str) -> str:
             returns = shown(estimate([np.array(task["scores"]["discounted_return"])], mean), metric) if task else ""
             row.append(f"{returns}; {np.mean(task['scores']['success']):.1%}" if task else "")
         strata = [np.array(task["scores"]["score"]) for task in tasks.values() if "score" in task["scores"]]
-        scores.append(shown(estimate(strata), metric) if strata else "")
+        scores.append(shown(estimate(strata), metric) if len(strata) > 1 else "")
     return table(heads, [row for row in [*rows, scores] if any(row[1:])])
 
 
