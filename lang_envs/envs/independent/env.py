@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from lang_envs.arguments import check_integer
 from lang_envs.core import LangEnv, Outcome, room_for_list
 
+_MIN_TIME = 50
+"""Smallest time limit by default, steps."""
+
 
 class _World(NamedTuple):
     """State of an episode.
@@ -36,15 +39,16 @@ class IndependentDecisions(LangEnv[_World]):
     question: str = "You take"
     """Beginning of the sentence that an action ends."""
 
-    def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int, target: tuple[int, ...]) -> None:
+    def _set_up(self, actions: tuple[str, ...], horizon: int, max_steps: int | None, target: tuple[int, ...]) -> None:
         """Prepare the episodes; `target` is that of the state before the first reset."""
         self.sentences = actions
         """All actions of the task."""
         self.max_list_length = room_for_list(actions)
         self._numbers = {sentence: number for number, sentence in enumerate(actions)}
         check_integer("horizon", horizon, 1)
-        check_integer("max_steps", max_steps, horizon)
-        self.horizon, self.max_steps = horizon, max_steps
+        self.max_steps = max(_MIN_TIME, 2 * horizon) if max_steps is None else max_steps
+        check_integer("max_steps", self.max_steps, horizon)
+        self.horizon = horizon
         self._world = _World(target, (), 0, 0)
 
     # ------------------------------------------------------------------ methods of a task

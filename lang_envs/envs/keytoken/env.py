@@ -9,8 +9,6 @@ from lang_envs.core import SharedOptions, room_for_actions
 from lang_envs.envs.independent.env import IndependentDecisions
 from lang_envs.envs.keytoken.admissible import KEYS, sentence_lengths, sentences
 
-_MIN_TIME = 50  # steps, by default
-
 
 class KeyTokenEnv(IndependentDecisions):
     """A diagnostic task: every action is a sentence of filler words and one key word, and the key word alone decides.
@@ -70,7 +68,7 @@ class KeyTokenEnv(IndependentDecisions):
         self.n_tokens, self.key_position, self.n_actions = n_tokens, key_position, n_actions
         self.variable_lengths = variable_lengths
         check_integer("horizon", horizon, 1)
-        self._set_up(actions, horizon, max(_MIN_TIME, 2 * horizon) if max_steps is None else max_steps, (0,))
+        self._set_up(actions, horizon, max_steps, (0,))
 
     @property
     def key(self) -> str:

@@ -17,7 +17,6 @@ from lang_envs.envs.multikey.admissible import (
 )
 
 _MAX_HORIZON = 4
-_MAX_STEPS = 50
 _REWARDS = ("additive", "all")
 _SIGNS = ("both", "positive", "negative")
 
@@ -46,7 +45,8 @@ class MultiKeyEnv(IndependentDecisions):
         horizon: Number of decisions in an episode, 1 to 4.
         variable_lengths: Whether word i of a slot, counted from 0, is followed by 2 i filler words, so that sentences
             differ in length; the first word of a phrase still decides.
-        max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step.
+        max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step. By
+            default 50, or twice the horizon where that is more.
         invalid_action_reward: Reward added when a text is not one of the listed actions; that costs one step.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: List the actions in an order drawn at every reset.
@@ -73,7 +73,7 @@ class MultiKeyEnv(IndependentDecisions):
         reward: str = "additive",
         horizon: int = 4,
         variable_lengths: bool = False,
-        max_steps: int = _MAX_STEPS,
+        max_steps: int | None = None,
         **options: Unpack[SharedOptions],
     ) -> None:
         check_integer("k", k, 1)
@@ -181,7 +181,8 @@ class LengthTrapEnv(IndependentDecisions):
         long_length: Number of words of the long sentence.
         short_reward: Reward of the short sentence as a share of the long one's.
         horizon: Number of decisions in an episode, 1 to 4.
-        max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step.
+        max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step. By
+            default 50, or twice the horizon where that is more.
         invalid_action_reward: Reward added when a text is not one of the listed actions; that costs one step.
         oracle_info: Put `oracle_action` into `info`.
         shuffle_actions: List the actions in an order drawn at every reset.
@@ -206,7 +207,7 @@ class LengthTrapEnv(IndependentDecisions):
         long_length: int = 16,
         short_reward: float = 0.75,
         horizon: int = 4,
-        max_steps: int = _MAX_STEPS,
+        max_steps: int | None = None,
         **options: Unpack[SharedOptions],
     ) -> None:
         check_choice("sign", sign, _SIGNS)

@@ -18,7 +18,6 @@ COUNTS = ("two", "one")
 """Words of a thought: the count of cups so far, which starts again after two. With a space before it, each of these and
 of the objects is a token of the pocket model."""
 _MAX_OBJECTS = 20
-_MAX_STEPS = 50
 
 
 class ParityEnv(IndependentDecisions):
@@ -32,7 +31,8 @@ class ParityEnv(IndependentDecisions):
     Args:
         n_objects: Number of objects in a row, 1 to 20.
         horizon: Number of rows in an episode.
-        max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step.
+        max_steps: Time limit; reaching it truncates. Only invalid actions can, as a decision takes one step. By
+            default 50, or twice the horizon where that is more.
         invalid_action_reward: Reward added when a text is not one of the listed actions; that costs one step.
         oracle_info: Put `oracle_action` and `oracle_thought` into `info`.
         shuffle_actions: List the actions in an order drawn at every reset.
@@ -54,7 +54,7 @@ class ParityEnv(IndependentDecisions):
         *,
         n_objects: int = 8,
         horizon: int = 4,
-        max_steps: int = _MAX_STEPS,
+        max_steps: int | None = None,
         **options: Unpack[SharedOptions],
     ) -> None:
         super().__init__(**options)
