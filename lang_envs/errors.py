@@ -58,6 +58,16 @@ class MissingExtraError(LangEnvsError, ImportError):
     """An optional dependency is absent; the message names the extra that brings it."""
 
 
+def missing_extra(extras: str, needed: str) -> MissingExtraError:
+    """Return the error where a package is absent.
+
+    Args:
+        extras: Names of the extras that bring it, with commas between.
+        needed: The package and what it is for, in words.
+    """
+    return MissingExtraError(f"Expected {needed}; it is not installed. Fix: {install_command(extras)}.")
+
+
 def install_command(extras: str) -> str:
     """Return the command that adds extras to this installation, a checkout or a wheel.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 from lang_envs.files import locked
 from poad_sb3.common.episodes import policy_episodes
 from poad_sb3.common.hyperparameters import LARGE_MODEL, useless_arguments
@@ -128,9 +128,7 @@ def _optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise MissingExtraError(
-            f"Expected optuna for a search; it is not installed. Fix: {install_command('cli,tune')}."
-        ) from error
+        raise missing_extra("cli,tune", "optuna for a search") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from lang_envs.bridges.text_env import TextEnv
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 
 try:
     from inspect_ai import Task, task
@@ -18,9 +18,7 @@ try:
     from inspect_ai.scorer import Score, Target, mean, scorer, stderr
     from inspect_ai.solver import Generate, TaskState, solver
 except ImportError as error:
-    raise MissingExtraError(
-        f"Expected the package inspect-ai; got {error}. Fix: {install_command('inspect')}"
-    ) from error
+    raise missing_extra("inspect", "the package inspect-ai, whose task this is") from error
 
 
 @solver  # type: ignore[misc, untyped-decorator, unused-ignore]

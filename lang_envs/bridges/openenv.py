@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lang_envs.bridges.text_env import TextEnv
-from lang_envs.errors import LangEnvsError, MissingExtraError, install_command
+from lang_envs.errors import LangEnvsError, missing_extra
 
 try:
     from openenv.core import EnvClient
@@ -23,9 +23,7 @@ try:
     from starlette.middleware.base import BaseHTTPMiddleware
     from starlette.responses import PlainTextResponse
 except ImportError as error:
-    raise MissingExtraError(
-        f"Expected the package openenv, which serves environments; got {error}. Fix: {install_command('openenv')}"
-    ) from error
+    raise missing_extra("openenv", "the package openenv, which serves environments") from error
 
 MAX_ANSWER = 65_536
 """Maximum number of characters of an answer; a longer one is refused before it reaches an environment."""

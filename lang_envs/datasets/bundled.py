@@ -7,7 +7,7 @@ import importlib
 import numpy as np
 from numpy.typing import NDArray
 
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 
 Table = tuple[NDArray[np.float64], NDArray[np.int64]]
 
@@ -17,8 +17,7 @@ def read_sklearn(loader: str) -> Table:
     try:
         datasets = importlib.import_module("sklearn.datasets")
     except ImportError:
-        raise MissingExtraError(
-            f"Expected scikit-learn, which brings this table; it is not installed. Fix: `{install_command('datasci')}`."
-        ) from None  # the message is complete, and gym.make adds enough to it
+        # Without its cause: the message is complete, and gym.make adds enough to it.
+        raise missing_extra("datasci", "scikit-learn, which brings this table") from None
     x, y = getattr(datasets, loader)(return_X_y=True)
     return np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)

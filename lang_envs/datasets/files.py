@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lang_envs.datasets.errors import DataMissingError, TableError
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import MissingExtraError, missing_extra
 from lang_envs.text import listed, shown
 
 if TYPE_CHECKING:
@@ -301,7 +301,4 @@ def library(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        raise MissingExtraError(
-            f"Expected {'liac-arff' if module == 'arff' else module}, which reads tables; it is not installed. "
-            f"Fix: `{install_command('data')}`."
-        ) from None
+        raise missing_extra("data", f"{'liac-arff' if module == 'arff' else module}, which reads tables") from None

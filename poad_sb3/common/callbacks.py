@@ -13,7 +13,7 @@ import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import KVWriter
 
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 from lang_envs.files import write_text
 from poad_sb3.common.episode_recording import EpisodeRecordingCallback
 from poad_sb3.common.token_table import GenerationTableCallback
@@ -148,9 +148,7 @@ class WandbCallback(BaseCallback):
         try:
             self._wandb = importlib.import_module("wandb")
         except ImportError as error:
-            raise MissingExtraError(
-                f"Expected the package of the extra 'wandb'; it is not installed. Fix: {install_command('wandb')}."
-            ) from error
+            raise missing_extra("wandb", "the package wandb") from error
         self._options = {
             **options,
             "project": project,

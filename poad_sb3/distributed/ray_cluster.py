@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 from lang_envs.machine import n_cores
 from poad_sb3.errors import WorkerError
 
@@ -68,9 +68,7 @@ class RayConnection:
 
     def __init__(self, address: str = LOCAL) -> None:
         if importlib.util.find_spec("ray") is None:
-            raise MissingExtraError(
-                f"Expected Ray, which the extra 'scale' brings; it is not installed. Fix: {install_command('scale')}."
-            )
+            raise missing_extra("scale", "Ray, which the extra 'scale' brings")
         self.is_local, self._is_open = False, True
         if "ray" in sys.modules and sys.modules["ray"].is_initialized():
             if RayConnection._folder is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import transformers
 
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 from poad_sb3.errors import ModelError
 
 __all__ = ["dequantizing", "gguf_arguments", "is_gguf"]
@@ -37,10 +37,7 @@ def gguf_arguments(path: Path) -> tuple[str, dict[str, Any]]:
     if not path.is_file():
         raise ModelError(f"Expected a GGUF file; there is no {path.resolve()}. Fix: the path where it is now.")
     if importlib.util.find_spec("gguf") is None:
-        raise MissingExtraError(
-            f"Expected the package of the extra 'gguf' to read {path.name}; gguf is not installed. "
-            f"Fix: {install_command('gguf')}."
-        )
+        raise missing_extra("gguf", f"the package gguf, to read {path.name}")
     return str(path.parent.resolve()), {"gguf_file": path.name}
 
 

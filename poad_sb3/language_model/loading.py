@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from transformers.utils import find_adapter_config_file
 from transformers.utils import logging as transformers_logging
 
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 from lang_envs.text import nearest
 from poad_sb3.errors import ModelError
 from poad_sb3.language_model import smollm2
@@ -371,10 +371,7 @@ def quantization_config(source: ModelSource) -> Any:
     # It warns at every product of two matrices that its input was cast.
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     if importlib.util.find_spec("bitsandbytes") is None:
-        raise MissingExtraError(
-            f"Expected the package of the extra 'quant' for quantization={source.quantization!r}; bitsandbytes is not "
-            f"installed. Fix: {install_command('quant')}."
-        )
+        raise missing_extra("quant", f"bitsandbytes, for quantization={source.quantization!r}")
     settings = _QUANTIZATIONS[given] if isinstance(given, str) else dict(given or {})
     try:
         return BitsAndBytesConfig(**{"bnb_4bit_compute_dtype": DTYPES[source.dtype], **settings})

@@ -27,7 +27,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from lang_envs.cache import cache_folder
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 from lang_envs.files import lock
 from poad_sb3.errors import ModelError
 
@@ -78,10 +78,7 @@ def fetch() -> Path:
     if is_complete():
         return folder()
     if importlib.util.find_spec("gguf") is None:
-        raise MissingExtraError(
-            f"Expected the package of the extra 'gguf' to read the weights of {NAME}; gguf is not installed. "
-            f"Fix: {install_command('gguf')}."
-        )
+        raise missing_extra("gguf", f"the package gguf, to read the weights of {NAME}")
     with _storage_errors(), _draft_folder() as (draft, lock_file):
         try:
             if not is_complete():  # another process may have made it meanwhile

@@ -11,7 +11,7 @@ import gymnasium as gym
 from lang_envs.arguments import check_choice
 from lang_envs.core import Outcome
 from lang_envs.envs.babyai.words import describe_view
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 from lang_envs.foreign_names import LEVELS
 from lang_envs.replayed import ReplayedEnv
 
@@ -19,9 +19,7 @@ try:
     import minigrid
     from minigrid.utils.baby_ai_bot import BabyAIBot
 except ImportError as error:
-    raise MissingExtraError(
-        f"Expected the package minigrid, which has BabyAI's levels; got {error}. Fix: {install_command('minigrid')}"
-    ) from error
+    raise missing_extra("minigrid", "the package minigrid, which has BabyAI's levels") from error
 
 ACTIONS = {"turn left": 0, "turn right": 1, "go forward": 2, "pick up": 3, "drop": 4, "toggle": 5}
 """Actions by their texts. MiniGrid's seventh, `done`, has no effect in BabyAI."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lang_envs.datasets import Dataset
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 
 __all__ = ["SCORERS", "Scorer", "Split", "accuracy", "auc", "balanced_accuracy", "check_probabilities", "splits"]
 
@@ -172,6 +172,4 @@ def _sklearn(module: str) -> Any:
     try:
         return importlib.import_module(f"sklearn.{module}")
     except ImportError:
-        raise MissingExtraError(
-            f"Expected scikit-learn, which splits and scores; it is not installed. Fix: `{install_command('datasci')}`."
-        ) from None
+        raise missing_extra("datasci", "scikit-learn, which splits and scores") from None

@@ -12,15 +12,13 @@ from typing import Any
 from lang_envs.arguments import check_choice, check_integer, is_number
 from lang_envs.core import Outcome
 from lang_envs.envs.textarena.games import GAMES
-from lang_envs.errors import MissingExtraError, install_command
+from lang_envs.errors import missing_extra
 from lang_envs.replayed import MAX_TEXT_LENGTH, ReplayedEnv
 
 try:
     import textarena
 except ImportError as error:
-    raise MissingExtraError(
-        f"Expected the package textarena, which has the games; got {error}. Fix: {install_command('textarena')}"
-    ) from error
+    raise missing_extra("textarena", "the package textarena, which has the games") from error
 
 _MAX_MESSAGES = 4_096
 """Maximum number of characters of the latest messages that are shown."""

@@ -16,7 +16,7 @@ from typing import Any
 from lang_envs.arguments import check_integer
 from lang_envs.cache import cache_folder, key_of
 from lang_envs.core import Outcome
-from lang_envs.errors import LangEnvsError, MissingExtraError, install_command
+from lang_envs.errors import LangEnvsError, missing_extra
 from lang_envs.files import write_bytes
 from lang_envs.replayed import ReplayedEnv
 from lang_envs.text import nearest
@@ -25,10 +25,7 @@ try:
     import textworld
     from textworld.challenges import coin_collector, cooking, simple, treasure_hunter
 except ImportError as error:
-    raise MissingExtraError(
-        f"Expected the package textworld, which makes and runs the games; got {error}. Fix: "
-        f"{install_command('textworld')}"
-    ) from error
+    raise missing_extra("textworld", "the package textworld, which makes and runs the games") from error
 
 _COOKING = {"recipe": 1, "take": 1, "go": 1, "recipe_seed": 0, "split": None}
 CHALLENGES: Mapping[str, tuple[Any, Mapping[str, Any]]] = {

@@ -113,4 +113,4 @@ def test_without_scikit_learn() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_SKLEARN], capture_output=True, text=True, check=True)
     digest, message = done.stdout.splitlines()
     assert digest == "0e42365e6fa658cb"
-    assert message.endswith('Fix: `pip install -c constraints.txt -e ".[datasci]"`.')
+    assert message.endswith('Fix: pip install -c constraints.txt -e ".[datasci]".')
