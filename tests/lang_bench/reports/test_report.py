@@ -22,7 +22,7 @@ from lang_bench.reports.labels import labels_remark
 from lang_bench.reports.terminal import overview_table
 from lang_bench.runner.errors import ResultFileError
 from lang_bench.runner.plan import Plan
-from lang_bench.runner.results import METRICS, load, normalised, references_of
+from lang_bench.runner.results import METRICS, References, load, normalised, references_of
 from lang_bench.runner.session import measure
 from lang_envs.cli.common import PlainConsole
 from lang_envs.report import ReportError
@@ -62,7 +62,8 @@ def test_the_oracle_is_at_one_on_the_common_scale(files: list[Path]) -> None:
     for cell in load(files[1:2]):
         assert normalised(cell) == pytest.approx(np.ones(3))
         assert cell.scores("discounted_return") == pytest.approx(references_of(cell.env).oracle)
-    assert references_of(KEYS) is None
+    assert references_of(f"lang_envs:{KEYS}") == References(0.2, 1.0)
+    assert references_of("MultiKey-length-trap-v0") is None
 
 
 def test_the_agents_are_compared_on_the_tasks_they_share(files: list[Path]) -> None:

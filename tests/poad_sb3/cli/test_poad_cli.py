@@ -156,7 +156,7 @@ def test_wandb_hears_of_a_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert first["id"] == second["id"]
     monkeypatch.setitem(sys.modules, "wandb", None)
     output = run("train", ENV_ID, *SMALL, "--out", "other", "--wandb", "kitchen", code=1)
-    assert "extra 'wandb'" in output
+    assert "Expected the package wandb; it is not installed. Fix: pip install" in output
     assert not Path("other/config.json").exists()
 
 
